@@ -1,0 +1,462 @@
+//! Carries out the plan of a box, step by step.
+//!
+//! Two processes do it. The builder runs the steps of its side and forks the box's first process at `Spawn`; that one
+//! waits until the mounts that only the builder could make are handed over, runs the steps of its own side, and is
+//! the guest from then on. Whatever fails is reported as (step, on what, errno), and the process ends: nothing that a
+//! build makes outlives its processes but what the host made before and removes itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use glasshouse_linux::mount::{self, Attributes};
+use glasshouse_linux::namespace::{self, Flags, Fork};
+use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use glasshouse_linux::seccomp::Filter;
+use glasshouse_linux::{caps, descriptor, identity, process, rustix};
+use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
+
+use crate::startup::Startup;
+
+/// Where both sides mount what they need for a moment, in mount namespaces of their own.
+const SCRATCH: &str = "/tmp";
+
+/// What the guest takes along from its building.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) start: Startup,
+    /// The box's own process file system, by descriptor.
+    pub(crate) proc: Option<OwnedFd>,
+    /// The box's own terminals, by descriptor.
+    pub(crate) devpts: Option<OwnedFd>,
+}
+
+/// A step that did not work, and what it stumbled over.
+struct Stumble {
+    on: String,
+    source: io::Error,
+}
+
+type StepResult = Result<(), Stumble>;
+
+fn on<T, E: Into<io::Error>>(what: impl Into<String>, result: Result<T, E>) -> Result<T, Stumble> {
+    result.map_err(|e| Stumble { on: what.into(), source: e.into() })
+}
+
+/// What one of the two processes holds while it builds.
+#[derive(Default)]
+struct Site {
+    child: Option<(i32, OwnedFd)>,
+    to_child: Option<OwnedFd>,
+    user_namespace: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+    trees: Vec<(String, OwnedFd)>,
+    proc: Option<OwnedFd>,
+    devpts: Option<OwnedFd>,
+}
+
+/// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
+pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
+    process::die_with_parent()?;
+    let mut site = Site::default();
+    let mut side = Side::Builder;
+    let mut from_builder = None;
+    let steps = start.plan.steps.clone();
+    for (index, planned) in steps.iter().enumerate() {
+        if planned.side != side {
+            continue;
+        }
+        let result = match (&planned.step, fault(&start.plan, index)) {
+            (_, Some(errno)) => Err(Stumble { on: "a fault made on purpose".into(), source: errno }),
+            (Step::Spawn { namespaces }, None) => match spawn(&start, namespaces, &mut site) {
+                Ok(Some(socket)) => {
+                    side = Side::Box;
+                    from_builder = Some(socket);
+                    Ok(())
+                }
+                other => other.map(|_| ()),
+            },
+            (step, None) => run(step, &start, &mut site),
+        };
+        if let Err(stumble) = result {
+            return fail(&start, index, &planned.step, stumble);
+        }
+        if let Some(socket) = from_builder.take()
+            && !receive_mounts(socket.as_fd(), &steps, &mut site)?
+        {
+            // The builder failed, and has told the host.
+            process::exit_now(1);
+        }
+    }
+    if side == Side::Builder {
+        return Ok(None);
+    }
+    start.report(&Report::Ready)?;
+    start.await_commit()?;
+    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts }))
+}
+
+/// No walls: the guest serves where it is.
+pub(crate) fn outside(start: Startup) -> io::Result<Built> {
+    // It may have been started as a leader of a group already; all that matters is that it leaves the starter's.
+    let _ = rustix::process::setsid();
+    process::adopt_orphans()?;
+    start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
+    start.report(&Report::Ready)?;
+    start.await_commit()?;
+    Ok(Built { start, proc: None, devpts: None })
+}
+
+fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
+    let fault = plan.fault.filter(|fault| fault.step == index)?;
+    if fault.errno == 0 {
+        process::exit_now(1);
+    }
+    Some(io::Error::from_raw_os_error(fault.errno))
+}
+
+fn fail<T>(start: &Startup, index: usize, step: &Step, stumble: Stumble) -> io::Result<T> {
+    let errno = stumble.source.raw_os_error().unwrap_or(0);
+    let failure = StepFailure { index, step: step.name().into(), on: stumble.on, errno };
+    start.report(&Report::Failed(failure))?;
+    Err(stumble.source)
+}
+
+/// Forks the box's first process. Comes back with a socket to the builder in that process, with none in the builder.
+fn spawn(start: &Startup, namespaces: &[Namespace], site: &mut Site) -> Result<Option<OwnedFd>, Stumble> {
+    let flags = namespaces.iter().fold(Flags::default(), |flags, namespace| {
+        flags.with(match namespace {
+            Namespace::User => Flags::USER,
+            Namespace::Mount => Flags::MOUNT,
+            Namespace::Pid => Flags::PID,
+            Namespace::Ipc => Flags::IPC,
+            Namespace::Uts => Flags::UTS,
+            Namespace::Net => Flags::NET,
+        })
+    });
+    let (ours, theirs) = on("socket pair", descriptor::socket_pair())?;
+    match on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Track)))? {
+        Fork::Child => {
+            // A session of its own: a signal to the maker's terminal is none of the box's business.
+            on("setsid", rustix::process::setsid())?;
+            Ok(Some(theirs))
+        }
+        Fork::Parent { pid, pidfd } => {
+            on("report", start.report(&Report::Spawned { pid }))?;
+            site.child = Some((pid, pidfd));
+            site.to_child = Some(ours);
+            Ok(None)
+        }
+    }
+}
+
+/// Waits for the builder. Whether it handed over.
+fn receive_mounts(
+    builder: BorrowedFd<'_>,
+    steps: &[glasshouse_protocol::plan::PlannedStep],
+    site: &mut Site,
+) -> io::Result<bool> {
+    let mut word = [0; 8];
+    let (n, fds) = descriptor::receive_with_fds(builder, &mut word)?;
+    let mut fds = fds.into_iter();
+    for planned in steps.iter().filter(|planned| planned.side == Side::Builder) {
+        match &planned.step {
+            Step::Overlay { .. } => site.root = fds.next(),
+            Step::HostTree { target, .. } => {
+                site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
+            }
+            _ => {}
+        }
+    }
+    Ok(n > 0)
+}
+
+/// One step. Each of them is one paragraph; their order is the plan's.
+fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
+    match step {
+        Step::PrivateMounts => on("mount namespace", namespace::private_mounts()),
+        Step::Spawn { .. } => Ok(()),
+        Step::MapIds { uids, gids, deny_setgroups } => {
+            let lines = |map: &[glasshouse_protocol::plan::IdMap]| -> Vec<(u32, u32, u32)> {
+                map.iter().map(|m| (m.inside, m.outside, m.count)).collect()
+            };
+            let pid = site.child.as_ref().map_or(0, |(pid, _)| *pid);
+            on("uid_map and gid_map", namespace::map_ids(pid, &lines(uids), &lines(gids), *deny_setgroups))?;
+            site.user_namespace = Some(on("user namespace", namespace::user_namespace(pid))?);
+            Ok(())
+        }
+        Step::Overlay { lowers, top, idmap, userxattr } => {
+            let namespace = site.user_namespace.as_ref().filter(|_| idmap.is_some());
+            site.root = Some(overlay(lowers, top, namespace, *idmap, *userxattr)?);
+            Ok(())
+        }
+        Step::HostTree { source, target, idmap } => {
+            let tree = copy_checked(source, true)?;
+            on(&source.path, mount::set_attributes(tree.as_fd(), read_only(), true))?;
+            if let (true, Some(namespace)) = (idmap, &site.user_namespace) {
+                // Where a file system cannot, its files show as nobody's: they are only read.
+                let _ = mount::map_owners(tree.as_fd(), namespace.as_fd(), true);
+            }
+            site.trees.push((target.clone(), tree));
+            Ok(())
+        }
+        Step::HandOver => {
+            let mounts: Vec<BorrowedFd<'_>> =
+                site.root.iter().chain(site.trees.iter().map(|(_, fd)| fd)).map(AsFd::as_fd).collect();
+            let socket = on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
+            on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
+        }
+        Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
+        Step::JoinCgroups => {
+            for tasks in start.fds.all(FdRole::Tasks) {
+                on("tasks", rustix::io::write(tasks, b"0"))?;
+            }
+            Ok(())
+        }
+        Step::CgroupNamespace => on("cgroup namespace", namespace::cgroup_namespace()),
+        Step::Hostname { name } => on(name, namespace::set_hostname(name)),
+        Step::Loopback => on("lo", namespace::loopback_up()),
+        Step::AttachRoot => attach_root(site),
+        Step::AttachTrees => {
+            for (target, tree) in std::mem::take(&mut site.trees) {
+                let place = on(&target, mount::find_or_make_dir(root(site)?, &target))?;
+                on(&target, mount::attach(tree.as_fd(), place.as_fd()))?;
+            }
+            Ok(())
+        }
+        Step::Proc { masked, read_only, sysctls } => proc(site, masked, read_only, sysctls),
+        Step::Dev { nodes, shm_bytes, ptys_max } => dev(site, nodes, *shm_bytes, *ptys_max),
+        Step::Sys { files } => sys(site, files),
+        Step::Tmpfs { target, bytes } => {
+            let size = bytes.to_string();
+            let tmpfs = on("tmpfs", mount::make("tmpfs", &[("size", Some(&size)), ("mode", Some("1777"))], open()))?;
+            let place = on(target, mount::find_or_make_dir(root(site)?, target))?;
+            on(target, mount::attach(tmpfs.as_fd(), place.as_fd()))
+        }
+        Step::Pivot => on("/", mount::pivot(root(site)?)),
+        Step::ReadOnlyRoot => on("/", mount::set_attributes(root(site)?, read_only(), false)),
+        Step::DropPrivileges { keep } => {
+            on("bounding set", caps::drop_bounding())?;
+            on("capabilities", caps::set_numbers(keep))?;
+            on("no_new_privs", caps::no_new_privs())?;
+            on("dumpable", caps::set_dumpable(false))
+        }
+        Step::Filter { words } => {
+            let filter = on("filter", Filter::from_words(words))?;
+            on("filter", filter.program().load())
+        }
+        Step::JoinCpu => match start.fds.get(FdRole::TasksCpu) {
+            Some(tasks) => on("tasks", rustix::io::write(tasks, b"0").map(|_| ())),
+            None => Ok(()),
+        },
+    }
+}
+
+fn open() -> Attributes {
+    Attributes::default()
+}
+
+fn read_only() -> Attributes {
+    Attributes { read_only: true, ..Attributes::default() }
+}
+
+fn root(site: &Site) -> Result<BorrowedFd<'_>, Stumble> {
+    let root = site.root.as_ref().map(AsFd::as_fd);
+    on("root", root.ok_or(io::Error::other("the plan mounts no root before it is used")))
+}
+
+/// A detached copy of the mount at the source, if it still is what the host looked at.
+fn copy_checked(source: &Source, recursive: bool) -> Result<OwnedFd, Stumble> {
+    let tree = on(&source.path, mount::copy_tree(&source.path, recursive))?;
+    let now = on(&source.path, mount::identity(tree.as_fd()))?;
+    if now != (source.dev, source.ino) {
+        let error = io::Error::from_raw_os_error(rustix::io::Errno::STALE.raw_os_error());
+        return Err(Stumble { on: format!("{} (it was replaced meanwhile)", source.path), source: error });
+    }
+    Ok(tree)
+}
+
+fn make_dir(path: &str) -> StepResult {
+    on(path, rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)))
+}
+
+fn scratch() -> Result<OwnedFd, Stumble> {
+    let tmpfs = on("scratch", mount::make("tmpfs", &[("size", Some("1m")), ("mode", Some("0755"))], open()))?;
+    on(SCRATCH, mount::attach_at(tmpfs.as_fd(), SCRATCH))?;
+    on(SCRATCH, rustix::process::chdir(SCRATCH))?;
+    Ok(tmpfs)
+}
+
+/// The chain of layers. Layers are attached below the scratch directory under short names, because that is what the
+/// box will read in its mountinfo, and because kernels before 6.13 take layers by name only.
+fn overlay(
+    lowers: &[Source],
+    top: &Top,
+    namespace: Option<&OwnedFd>,
+    base: Option<u32>,
+    userxattr: bool,
+) -> Result<OwnedFd, Stumble> {
+    scratch()?;
+    let mut names = Vec::new();
+    for (n, lower) in lowers.iter().enumerate() {
+        let name = n.to_string();
+        make_dir(&name)?;
+        let layer = copy_checked(lower, false)?;
+        if let Some(namespace) = namespace {
+            on(&lower.path, mount::map_owners(layer.as_fd(), namespace.as_fd(), false))?;
+        }
+        on(&lower.path, mount::set_attributes(layer.as_fd(), read_only(), false))?;
+        on(&lower.path, mount::attach_at(layer.as_fd(), &name))?;
+        names.push(name);
+    }
+    make_dir("t")?;
+    if let Some(base) = base {
+        // Overlay works on its layers as whoever mounts it, so that must be somebody whom the shifted layers know.
+        // Leaving 0 takes the file capabilities away; they are raised again.
+        on("fsuid", identity::set_fs_user(base, base))?;
+        on("capabilities", caps::raise_permitted())?;
+    }
+    match top {
+        Top::Directory(source) => {
+            let dir = copy_checked(source, false)?;
+            if let Some(namespace) = namespace {
+                on(&source.path, mount::map_owners(dir.as_fd(), namespace.as_fd(), false))?;
+            }
+            on(&source.path, mount::attach_at(dir.as_fd(), "t"))?;
+        }
+        Top::Memory { bytes, inodes } => {
+            let (size, inodes) = (bytes.to_string(), inodes.to_string());
+            let owner = base.unwrap_or(0).to_string();
+            let mut options = vec![("size", Some(&*size)), ("nr_inodes", Some(&*inodes)), ("mode", Some("0755"))];
+            if base.is_some() {
+                options.extend([("uid", Some(&*owner)), ("gid", Some(&*owner))]);
+            }
+            let tmpfs = on("tmpfs", mount::make("tmpfs", &options, open()))?;
+            on("t", mount::attach_at(tmpfs.as_fd(), "t"))?;
+            make_dir("t/u")?;
+            make_dir("t/w")?;
+        }
+    }
+    let lowerdir = names.join(":");
+    let mut options = vec![
+        ("lowerdir", Some(lowerdir.as_str())),
+        ("upperdir", Some("t/u")),
+        ("workdir", Some("t/w")),
+        // Without this, an unmount or a sync inside flushes the whole file system of the host.
+        ("volatile", None),
+    ];
+    if userxattr {
+        options.push(("userxattr", None));
+    } else {
+        options.extend([("redirect_dir", Some("on")), ("index", Some("off")), ("metacopy", Some("off"))]);
+    }
+    let root = on(format!("overlay of {} layers", lowers.len()), mount::make("overlay", &options, open()))?;
+    if base.is_some() {
+        on("fsuid", identity::set_fs_user(0, 0))?;
+    }
+    on("/", rustix::process::chdir("/"))?;
+    Ok(root)
+}
+
+/// Attaches the root below a scratch directory that also holds what covers things: an empty file, an empty directory.
+fn attach_root(site: &mut Site) -> StepResult {
+    scratch()?;
+    for dir in ["root", "d"] {
+        make_dir(dir)?;
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    on("f", rustix::fs::openat(CWD, "f", flags, Mode::from_raw_mode(0o444)))?;
+    on("root", mount::attach_at(root(site)?, "root"))
+}
+
+fn proc(site: &mut Site, masked: &[String], read_only_paths: &[String], sysctls: &[(String, String)]) -> StepResult {
+    let attributes = Attributes { no_exec: true, ..Attributes::default() };
+    let proc = on("proc", mount::make("proc", &[], attributes))?;
+    let place = on("/proc", mount::find_or_make_dir(root(site)?, "proc"))?;
+    on("/proc", mount::attach(proc.as_fd(), place.as_fd()))?;
+    for (path, value) in sysctls {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&proc, path.as_str(), flags, Mode::empty()) {
+            // A kernel without the knob has nothing to turn.
+            Err(rustix::io::Errno::NOENT) => continue,
+            opened => on(path, rustix::io::write(on(path, opened)?, value.as_bytes()))?,
+        };
+    }
+    for path in read_only_paths {
+        let Some(place) = find_existing(&proc, path)? else { continue };
+        let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE
+            | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | rustix::mount::OpenTreeFlags::AT_RECURSIVE;
+        let copy = on(path, rustix::mount::open_tree(&proc, path.as_str(), flags))?;
+        on(path, mount::set_attributes(copy.as_fd(), Attributes { read_only: true, ..attributes }, true))?;
+        on(path, mount::attach(copy.as_fd(), place.as_fd()))?;
+    }
+    for path in masked {
+        let Some(place) = find_existing(&proc, path)? else { continue };
+        let stat = on(path, rustix::fs::statat(&place, c"", AtFlags::EMPTY_PATH))?;
+        let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        let cover = on(path, mount::copy_tree(if is_dir { "/tmp/d" } else { "/tmp/f" }, false))?;
+        on(path, mount::set_attributes(cover.as_fd(), Attributes { read_only: true, ..attributes }, false))?;
+        on(path, mount::attach(cover.as_fd(), place.as_fd()))?;
+    }
+    site.proc = Some(proc);
+    Ok(())
+}
+
+fn find_existing(dir: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Stumble> {
+    match mount::find(dir.as_fd(), path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => on(path, other).map(Some),
+    }
+}
+
+fn dev(site: &mut Site, nodes: &[String], shm_bytes: u64, ptys_max: u32) -> StepResult {
+    let closed = Attributes { no_exec: true, ..Attributes::default() };
+    let dev = on("/dev", mount::make("tmpfs", &[("size", Some("64k")), ("mode", Some("0755"))], closed))?;
+    let place = on("/dev", mount::find_or_make_dir(root(site)?, "dev"))?;
+    on("/dev", mount::attach(dev.as_fd(), place.as_fd()))?;
+    for name in nodes {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
+        let place = on(name, rustix::fs::openat(&dev, name.as_str(), flags, Mode::from_raw_mode(0o666)))?;
+        let node = on(name, mount::copy_tree(&format!("/dev/{name}"), false))?;
+        on(name, mount::set_attributes(node.as_fd(), Attributes { devices: true, ..closed }, false))?;
+        on(name, mount::attach(node.as_fd(), place.as_fd()))?;
+    }
+    for (link, target) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        on(link, rustix::fs::symlinkat(target, &dev, link))?;
+    }
+    let max = ptys_max.to_string();
+    let options = [("newinstance", None), ("ptmxmode", Some("0666")), ("mode", Some("0620")), ("max", Some(&*max))];
+    let terminals = Attributes { no_exec: true, devices: true, ..Attributes::default() };
+    let pts = on("devpts", mount::make("devpts", &options, terminals))?;
+    let place = on("/dev/pts", mount::find_or_make_dir(dev.as_fd(), "pts"))?;
+    on("/dev/pts", mount::attach(pts.as_fd(), place.as_fd()))?;
+    let size = shm_bytes.to_string();
+    let shm = on("/dev/shm", mount::make("tmpfs", &[("size", Some(&*size)), ("mode", Some("1777"))], closed))?;
+    let place = on("/dev/shm", mount::find_or_make_dir(dev.as_fd(), "shm"))?;
+    on("/dev/shm", mount::attach(shm.as_fd(), place.as_fd()))?;
+    on("/dev", mount::set_attributes(dev.as_fd(), Attributes { read_only: true, ..closed }, false))?;
+    site.devpts = Some(pts);
+    Ok(())
+}
+
+fn sys(site: &mut Site, files: &[(String, String)]) -> StepResult {
+    let closed = Attributes { no_exec: true, ..Attributes::default() };
+    let sys = on("/sys", mount::make("tmpfs", &[("size", Some("64k")), ("mode", Some("0755"))], closed))?;
+    let place = on("/sys", mount::find_or_make_dir(root(site)?, "sys"))?;
+    on("/sys", mount::attach(sys.as_fd(), place.as_fd()))?;
+    for (path, content) in files {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let dir = on(path, mount::find_or_make_dir(sys.as_fd(), dir))?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        // The descriptor of a found directory is a path only; it is enough to make files below it.
+        let file = on(path, rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o444)))?;
+        on(path, rustix::io::write(&file, content.as_bytes()))?;
+    }
+    on("/sys", mount::set_attributes(sys.as_fd(), Attributes { read_only: true, ..closed }, false))
+}

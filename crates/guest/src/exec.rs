@@ -1,0 +1,523 @@
+//! A command from its start to its end.
+//!
+//! ```text
+//!            spawn ok                   main process ends              pipes at their end, or DRAIN_MS over
+//!  (request) ────────▶ Running ───────────────────────▶ Draining ─────────────────────────────────▶ Ended
+//!      │                 │ deadline: TERM, grace, kill tree             (pipes that others hold are read on and
+//!      └▶ NotStarted     │ client gone, caller, output limit: kill tree  thrown away, so that nobody dies of them)
+//! ```
+//! The end of a command is the end of its main process, not of its pipes. Why it ended is decided once, by whoever
+//! ended it first ([`Exec::cause`]); what nobody here ended is told from the kernel's status and counters.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use glasshouse_linux::process::{Ended, How};
+use glasshouse_linux::rustix::io::Errno;
+use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
+use glasshouse_linux::spawn::{self, Command, SpawnError, Stage};
+use glasshouse_linux::{process, rustix, terminal};
+use glasshouse_protocol::limits::{ARGV_BYTES_MAX, GRACE_MS, KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES_MAX};
+use glasshouse_protocol::{
+    ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit, RlimitKind,
+};
+
+use crate::output::Log;
+use crate::track::Mark;
+use crate::user::Account;
+
+/// A reader that the command waits for may be this far behind.
+pub(crate) const WINDOW_BYTES: u64 = 256 * 1024;
+
+/// A command.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) id: u64,
+    command: Vec<String>,
+    label: Option<String>,
+    pub(crate) background: bool,
+    /// Work of our own (a tree as tar): no command of the caller's.
+    pub(crate) hidden: bool,
+    started: Instant,
+    started_ms: u64,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) stdin: Option<Stdin>,
+    /// stdout and stderr, as long as they are open.
+    pub(crate) outputs: [Option<Output>; 2],
+    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) log: Log,
+    pub(crate) readers: Vec<Reader>,
+    pub(crate) deadline: Option<Instant>,
+    grace: Duration,
+    output_bytes_max: Option<u64>,
+    cpu_limit: Option<Duration>,
+    /// Why we ended it, if we did.
+    pub(crate) cause: Option<Exit>,
+    pub(crate) kill_at: Option<Instant>,
+    pub(crate) main: Option<Ended>,
+    pub(crate) drain_until: Option<Instant>,
+    pub(crate) report: Option<ExitReport>,
+    pub(crate) recorded: bool,
+    pub(crate) mark: Option<Mark>,
+    pub(crate) before: Counters,
+}
+
+/// What the command reads.
+#[derive(Debug)]
+pub(crate) struct Stdin {
+    pub(crate) fd: OwnedFd,
+    pub(crate) waiting: VecDeque<u8>,
+    pub(crate) ended: bool,
+    pub(crate) watched: bool,
+    /// Whom to tell that there is room again.
+    pub(crate) client: (usize, u32),
+    /// What the client may still send.
+    pub(crate) credit: u64,
+}
+
+/// One end of what the command writes.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) fd: OwnedFd,
+    pub(crate) watched: bool,
+}
+
+/// Somebody who reads the command's output.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) connection: usize,
+    pub(crate) stream: u32,
+    pub(crate) place: u64,
+    pub(crate) credit: u64,
+    pub(crate) follow: bool,
+    /// The command waits for this reader rather than lose a byte.
+    pub(crate) waited_for: bool,
+    /// The client that started the command, and sees to its record.
+    pub(crate) starter: bool,
+}
+
+/// Limits that have struck, counted by the kernel for the whole box.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) oom_kills: u64,
+    pub(crate) pids_refused: u64,
+}
+
+/// The box's part in a command.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) env: &'a [(String, String)],
+    pub(crate) cwd: &'a str,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) kept_output_bytes: Option<u64>,
+    pub(crate) rlimits: &'a [Rlimit],
+    pub(crate) account: &'a Account,
+    pub(crate) user: Option<spawn::User>,
+    pub(crate) devpts: Option<rustix::fd::BorrowedFd<'a>>,
+    pub(crate) null: rustix::fd::BorrowedFd<'a>,
+    pub(crate) landlock: Option<rustix::fd::BorrowedFd<'a>>,
+    pub(crate) filter: Option<&'a glasshouse_linux::seccomp::Program>,
+    pub(crate) tag: bool,
+    pub(crate) expendable: bool,
+}
+
+/// A start that came to nothing.
+pub(crate) fn not_started(why: NotStarted, message: impl Into<String>) -> Exit {
+    Exit::NotStarted { why, message: message.into() }
+}
+
+/// The ends of the command's stdio that we keep.
+struct Ends {
+    stdin: Option<OwnedFd>,
+    outputs: [Option<OwnedFd>; 2],
+    terminal: Option<OwnedFd>,
+}
+
+impl Exec {
+    /// Starts a command. The mark is handed in and comes back with a failure.
+    pub(crate) fn start(
+        id: u64,
+        spec: &ExecSpec,
+        around: &Surroundings<'_>,
+        mark: Mark,
+        client: (usize, u32),
+    ) -> Result<Exec, (Exit, Mark)> {
+        let (argv, env) = match words(spec, around) {
+            Ok(words) => words,
+            Err(exit) => return Err((exit, mark)),
+        };
+        let cwd = match cwd(spec, around) {
+            Ok(cwd) => cwd,
+            Err(exit) => return Err((exit, mark)),
+        };
+        let (ends, theirs) = match stdio(spec, around) {
+            Ok(stdio) => stdio,
+            Err(e) => {
+                let why = format!("cannot make its pipes or terminal: {e}");
+                return Err((not_started(NotStarted::Other, why), mark));
+            }
+        };
+        let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
+        let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
+        let command = Command {
+            candidates: spawn::candidates(&argv[0], path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin")),
+            argv,
+            env,
+            cwd,
+            stdio: [theirs[0].as_fd(), theirs[1].as_fd(), theirs[2].as_fd()],
+            terminal: spec.tty.is_some(),
+            user: around.user.clone(),
+            rlimits: kernel_limits(&rlimits),
+            cgroup: mark.cgroup(),
+            tag: around.tag,
+            expendable: around.expendable,
+            landlock: around.landlock,
+            filter: around.filter,
+        };
+        let child = match spawn::spawn(&command) {
+            Ok(child) => child,
+            Err(error) => {
+                let exit = told(error, spec, command.cwd.to_string_lossy().as_ref());
+                drop(command);
+                return Err((exit, mark));
+            }
+        };
+        drop(command);
+        Ok(Exec::running(id, spec, around, &rlimits, child, ends, mark, client))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the one place where a command's parts come together")]
+    fn running(
+        id: u64,
+        spec: &ExecSpec,
+        around: &Surroundings<'_>,
+        rlimits: &[Rlimit],
+        child: spawn::Child,
+        ends: Ends,
+        mark: Mark,
+        client: (usize, u32),
+    ) -> Exec {
+        let now = Instant::now();
+        let kept = spec.kept_output_bytes.or(around.kept_output_bytes).unwrap_or(KEPT_OUTPUT_BYTES);
+        let timeout = match (spec.timeout_ms, around.timeout_ms) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let cpu_limit = rlimits.iter().rev().find(|l| l.kind == RlimitKind::CpuSeconds);
+        let stdin = ends.stdin.map(|fd| Stdin {
+            fd,
+            waiting: VecDeque::new(),
+            ended: false,
+            watched: false,
+            client,
+            credit: glasshouse_protocol::limits::STDIN_CREDIT,
+        });
+        Exec {
+            id,
+            command: shown(&spec.program),
+            label: spec.label.clone(),
+            background: spec.background,
+            hidden: false,
+            started: now,
+            started_ms: now_ms(),
+            pid: child.pid,
+            pidfd: child.pidfd,
+            stdin,
+            outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
+            terminal: ends.terminal,
+            log: Log::new(kept.min(KEPT_OUTPUT_BYTES_MAX), 2 * WINDOW_BYTES as usize),
+            readers: Vec::new(),
+            deadline: timeout.map(|ms| now + Duration::from_millis(ms)),
+            grace: Duration::from_millis(spec.grace_ms.unwrap_or(GRACE_MS)),
+            output_bytes_max: spec.output_bytes_max,
+            cpu_limit: cpu_limit.map(|l| Duration::from_secs(l.value)),
+            cause: None,
+            kill_at: None,
+            main: None,
+            drain_until: None,
+            report: None,
+            recorded: false,
+            mark: Some(mark),
+            before: Counters::default(),
+        }
+    }
+
+    /// A worker of our own, already forked.
+    pub(crate) fn worker(
+        id: u64,
+        pid: i32,
+        pidfd: OwnedFd,
+        stdio: [Option<OwnedFd>; 3],
+        client: (usize, u32),
+        null: rustix::fd::BorrowedFd<'_>,
+        mark: Mark,
+    ) -> Exec {
+        let spec = ExecSpec::default();
+        let account = Account::own();
+        let around = Surroundings {
+            env: &[],
+            cwd: "/",
+            timeout_ms: None,
+            kept_output_bytes: Some(0),
+            rlimits: &[],
+            account: &account,
+            user: None,
+            devpts: None,
+            null,
+            landlock: None,
+            filter: None,
+            tag: false,
+            expendable: false,
+        };
+        let [stdin, stdout, stderr] = stdio;
+        let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };
+        let child = spawn::Child { pid, pidfd };
+        let mut exec = Exec::running(id, &spec, &around, &[], child, ends, mark, client);
+        exec.hidden = true;
+        exec
+    }
+
+    pub(crate) fn info(&self) -> ExecInfo {
+        ExecInfo {
+            exec: self.id,
+            command: self.command.clone(),
+            started_ms: self.started_ms,
+            pid: self.report.is_none().then_some(self.pid as u32),
+            background: self.background,
+            state: match &self.report {
+                Some(report) => ExecState::Ended(report.clone()),
+                None => ExecState::Running,
+            },
+            output_bytes: self.log.end(),
+            label: self.label.clone(),
+        }
+    }
+
+    /// Whether its pipes are to be read now: not while a reader that it waits for is too far behind.
+    pub(crate) fn may_read(&self) -> bool {
+        let behind = |r: &Reader| r.waited_for && self.log.end() - r.place >= WINDOW_BYTES;
+        !self.readers.iter().any(behind)
+    }
+
+    /// Takes output. Whether it is too much.
+    pub(crate) fn wrote(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
+        self.log.push(stream, bytes);
+        self.cause.is_none() && self.output_bytes_max.is_some_and(|max| self.log.end() > max)
+    }
+
+    /// The next moment at which something has to be done about it.
+    pub(crate) fn next_moment(&self) -> Option<Instant> {
+        if self.report.is_some() {
+            return None;
+        }
+        let drain = if self.may_read() { self.drain_until } else { None };
+        [self.deadline.filter(|_| self.cause.is_none()), self.kill_at, drain].into_iter().flatten().min()
+    }
+
+    /// The time is up: asks it to end, and sets the moment when it will be made to.
+    pub(crate) fn time_out(&mut self, now: Instant) {
+        self.cause = Some(Exit::TimedOut);
+        self.kill_at = Some(now + self.grace);
+        if !self.grace.is_zero() {
+            // Its group may be gone with only others of its tree alive; the kill will find those.
+            let _ = process::signal_group(self.pid, rustix::process::Signal::TERM.as_raw());
+        }
+    }
+
+    /// Writes the report.
+    pub(crate) fn finish(&mut self, cpu_us: Option<u64>, after: Counters, box_peak: Option<u64>, disk_full: bool) {
+        let Some(main) = self.main else { return };
+        let oom_kills = after.oom_kills.saturating_sub(self.before.oom_kills);
+        let pids_refused = after.pids_refused > self.before.pids_refused;
+        let exit = match self.cause.take() {
+            Some(cause) => cause,
+            None => self.told_by_kernel(main, oom_kills, pids_refused, box_peak, disk_full),
+        };
+        self.report = Some(ExitReport {
+            exit,
+            wall_us: self.started.elapsed().as_micros() as u64,
+            cpu_us: cpu_us.unwrap_or(0).max(main.cpu.as_micros() as u64),
+            peak_memory_bytes: main.peak_bytes,
+            stdout_bytes: self.log.stdout_bytes(),
+            stderr_bytes: self.log.stderr_bytes(),
+            oom_kills,
+        });
+        self.outputs = [None, None];
+        self.stdin = None;
+        self.terminal = None;
+    }
+
+    fn told_by_kernel(&self, main: Ended, oom: u64, pids: bool, box_peak: Option<u64>, disk_full: bool) -> Exit {
+        let out_of_memory = Exit::OutOfMemory { peak_bytes: box_peak.unwrap_or(0).max(main.peak_bytes) };
+        match main.how {
+            How::Code(0) => Exit::Code { code: 0 },
+            // A shell passes the kill of its child on as this code.
+            How::Code(137) if oom > 0 => out_of_memory,
+            How::Code(code) if pids => Exit::PidsLimit { code: Some(code) },
+            How::Code(code) if disk_full => Exit::DiskFull { code: Some(code) },
+            How::Code(code) => Exit::Code { code },
+            How::Signal(9) if oom > 0 => out_of_memory,
+            How::Signal(24) => Exit::CpuLimit,
+            How::Signal(9) if self.cpu_limit.is_some_and(|limit| main.cpu >= limit) => Exit::CpuLimit,
+            How::Signal(31) => {
+                Exit::Forbidden { what: "a system call of a foreign ABI (32-bit or x32), SIGSYS".into() }
+            }
+            How::Signal(signal) => Exit::Signal { signal },
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn shown(program: &Program) -> Vec<String> {
+    match program {
+        Program::Argv(argv) => argv.clone(),
+        Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+    }
+}
+
+/// Arguments and environment as the kernel takes them.
+fn words(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<(Vec<CString>, Vec<CString>), Exit> {
+    let invalid = |what: &str| not_started(NotStarted::Other, format!("{what} holds a zero byte"));
+    let argv: Vec<CString> = shown(&spec.program)
+        .into_iter()
+        .map(|word| CString::new(word).map_err(|_| invalid("an argument")))
+        .collect::<Result<_, _>>()?;
+    if argv.first().is_none_or(|program| program.is_empty()) {
+        return Err(not_started(NotStarted::NotFound, "no program was named"));
+    }
+    let mut env: Vec<(String, String)> = Vec::new();
+    let mut set = |key: &str, value: &str| match env.iter_mut().find(|(k, _)| k == key) {
+        Some(entry) => entry.1 = value.into(),
+        None => env.push((key.into(), value.into())),
+    };
+    set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    for (key, value) in [
+        ("HOME", around.account.home.as_deref()),
+        ("USER", around.account.name.as_deref()),
+        ("LOGNAME", around.account.name.as_deref()),
+        ("SHELL", around.account.shell.as_deref()),
+        ("TERM", spec.tty.map(|_| "xterm-256color")),
+    ] {
+        if let Some(value) = value {
+            set(key, value);
+        }
+    }
+    for (key, value) in around.env.iter().chain(&spec.env) {
+        if key.is_empty() || key.contains('=') {
+            let message = format!("{key:?} cannot be the name of a variable");
+            return Err(not_started(NotStarted::Other, message));
+        }
+        set(key, value);
+    }
+    let env: Vec<CString> = env
+        .into_iter()
+        .map(|(key, value)| CString::new(format!("{key}={value}")).map_err(|_| invalid("a variable")))
+        .collect::<Result<_, _>>()?;
+    let bytes: usize = argv.iter().chain(&env).map(|word| word.as_bytes_with_nul().len() + 8).sum();
+    if bytes > ARGV_BYTES_MAX {
+        let message = format!("arguments and environment are {bytes} bytes, more than {ARGV_BYTES_MAX}");
+        return Err(not_started(NotStarted::TooLarge, message));
+    }
+    Ok((argv, env))
+}
+
+fn cwd(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<CString, Exit> {
+    let cwd = match spec.cwd.as_deref() {
+        None => around.cwd.to_owned(),
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        Some(path) => format!("{}/{path}", around.cwd.trim_end_matches('/')),
+    };
+    CString::new(cwd).map_err(|_| not_started(NotStarted::BadCwd, "the directory's name holds a zero byte"))
+}
+
+/// Our ends, and the command's stdin, stdout and stderr.
+fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [OwnedFd; 3])> {
+    if let Some(size) = spec.tty {
+        let host_devpts;
+        let devpts = match around.devpts {
+            Some(devpts) => devpts,
+            None => {
+                let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+                host_devpts = rustix::fs::openat(rustix::fs::CWD, "/dev/pts", flags, rustix::fs::Mode::empty())?;
+                host_devpts.as_fd()
+            }
+        };
+        let (master, slave) = terminal::open(devpts, size.rows, size.cols)?;
+        if let Some(user) = &around.user {
+            // The terminal belongs to whom it is opened for.
+            let (uid, gid) = (rustix::process::Uid::from_raw(user.uid), rustix::process::Gid::from_raw(user.gid));
+            let _ = rustix::fs::fchown(&slave, Some(uid), Some(gid));
+        }
+        let ends = Ends {
+            stdin: Some(master.try_clone()?),
+            outputs: [Some(master.try_clone()?), None],
+            terminal: Some(master),
+        };
+        return Ok((ends, [slave.try_clone()?, slave.try_clone()?, slave]));
+    }
+    let (stdin, their_stdin) = if spec.stdin {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&write, true)?;
+        (Some(write), read)
+    } else {
+        (None, around.null.try_clone_to_owned()?)
+    };
+    let output = || -> io::Result<(OwnedFd, OwnedFd)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        Ok((read, write))
+    };
+    let (stdout, their_stdout) = output()?;
+    let (stderr, their_stderr) = output()?;
+    let ends = Ends { stdin, outputs: [Some(stdout), Some(stderr)], terminal: None };
+    Ok((ends, [their_stdin, their_stdout, their_stderr]))
+}
+
+fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64)> {
+    use rustix::process::Resource;
+    limits
+        .iter()
+        .map(|limit| {
+            let resource = match limit.kind {
+                RlimitKind::CpuSeconds => Resource::Cpu,
+                RlimitKind::FileBytes => Resource::Fsize,
+                RlimitKind::OpenFiles => Resource::Nofile,
+                RlimitKind::DataBytes => Resource::Data,
+                RlimitKind::AddressBytes => Resource::As,
+                RlimitKind::StackBytes => Resource::Stack,
+                RlimitKind::Processes => Resource::Nproc,
+                RlimitKind::CoreBytes => Resource::Core,
+            };
+            (resource as u32, limit.value)
+        })
+        .collect()
+}
+
+/// A failed start as an end.
+fn told(error: SpawnError, spec: &ExecSpec, cwd: &str) -> Exit {
+    let program = match &spec.program {
+        Program::Argv(argv) => argv.first().cloned().unwrap_or_default(),
+        Program::Shell(_) => "/bin/sh".into(),
+    };
+    let errno = error.source.raw_os_error().map(Errno::from_raw_os_error);
+    match (error.stage, errno) {
+        (Stage::Clone | Stage::User | Stage::Exec, Some(Errno::AGAIN)) => Exit::PidsLimit { code: None },
+        (Stage::Exec, Some(Errno::NOENT | Errno::NOTDIR)) => {
+            let why = if program.contains('/') { "no such file, or its interpreter is missing" } else { "not found in PATH" };
+            not_started(NotStarted::NotFound, format!("{program}: {why}"))
+        }
+        (Stage::Exec, Some(Errno::TOOBIG)) => {
+            not_started(NotStarted::TooLarge, format!("{program}: arguments and environment are too large"))
+        }
+        (Stage::Exec, _) => not_started(NotStarted::NotExecutable, format!("{program}: {}", error.source)),
+        (Stage::Cwd, _) => not_started(NotStarted::BadCwd, format!("directory {cwd}: {}", error.source)),
+        (Stage::User, _) => not_started(NotStarted::BadUser, format!("cannot become the user: {}", error.source)),
+        (stage, _) => not_started(NotStarted::Other, format!("{program}: {stage:?} failed: {}", error.source)),
+    }
+}

@@ -1,0 +1,35 @@
+//! The agent inside the box.
+//!
+//! The walk: [`jail`] receives a plan, builds the walls step by step (`build`) and becomes PID 1 of the box. From then
+//! on it is the `agent`: one thread, one loop over one closed enum of causes. `connection` holds the bytes to and from
+//! each client, `exec` the commands, `output` what they wrote, `track` the means to kill exactly one of them, `files`
+//! the file operations and `user` who is who in the box.
+//!
+//! The guest does not know which runtime it lives in: what differs is in its plan.
+
+mod agent;
+mod build;
+mod connection;
+mod exec;
+mod files;
+mod output;
+mod startup;
+mod track;
+mod user;
+
+use std::io;
+
+/// Builds the box that the plan describes, becomes its first process, and serves until the box ends.
+pub fn jail() -> io::Result<()> {
+    let start = startup::Startup::receive()?;
+    match build::build(start)? {
+        Some(built) => agent::run(built),
+        None => Ok(()),
+    }
+}
+
+/// Serves where it was started.
+pub fn serve() -> io::Result<()> {
+    let start = startup::Startup::receive()?;
+    agent::run(build::outside(start)?)
+}

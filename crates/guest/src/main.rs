@@ -1,0 +1,23 @@
+//! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
+//! it is. Both read their plan from the socket at descriptor 0.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mode = std::env::args().nth(1);
+    let result = match mode.as_deref() {
+        Some("jail") => glasshouse_guest::jail(),
+        Some("serve") => glasshouse_guest::serve(),
+        _ => {
+            eprintln!("glass-guest is started by glass, with its plan at descriptor 0");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("glass-guest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

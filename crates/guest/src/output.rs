@@ -1,0 +1,219 @@
+//! What a command wrote: in order, numbered, bounded.
+//!
+//! The first bytes are kept for good (the head), the last ones in a ring (the tail); what lies between is counted.
+//! Every reader is a place in this log, so a client that comes late, comes again or dies loses nothing that is kept.
+
+use std::collections::VecDeque;
+
+use glasshouse_protocol::OutputStream;
+
+/// Pieces smaller than this are joined with the one before if they are of the same stream.
+const JOIN_BYTES: usize = 4096;
+/// What a piece costs beyond its bytes.
+const PIECE_BYTES: usize = 48;
+
+#[derive(Debug)]
+struct Piece {
+    offset: u64,
+    stream: OutputStream,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+
+    fn cost(&self) -> usize {
+        self.bytes.len() + PIECE_BYTES
+    }
+}
+
+/// The output of one command.
+#[derive(Debug)]
+pub(crate) struct Log {
+    head: Vec<Piece>,
+    head_room: usize,
+    tail: VecDeque<Piece>,
+    tail_cost: usize,
+    tail_max: usize,
+    end: u64,
+    stdout: u64,
+    stderr: u64,
+}
+
+/// What a reader at some place finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// Bytes at that place.
+    Bytes(OutputStream, &'a [u8]),
+    /// Nothing is kept before this place.
+    Gap(u64),
+    /// Nothing more yet.
+    End,
+}
+
+impl Log {
+    /// Keeps about `kept` bytes, half of them at the head, and at least `window` bytes of the tail.
+    pub(crate) fn new(kept: u64, window: usize) -> Log {
+        let half = (kept / 2) as usize;
+        Log {
+            head: Vec::new(),
+            head_room: half,
+            tail: VecDeque::new(),
+            tail_cost: 0,
+            tail_max: half.max(window),
+            end: 0,
+            stdout: 0,
+            stderr: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, stream: OutputStream, mut bytes: &[u8]) {
+        match stream {
+            OutputStream::Stdout => self.stdout += bytes.len() as u64,
+            OutputStream::Stderr => self.stderr += bytes.len() as u64,
+        }
+        if self.head_room > 0 {
+            let (fits, rest) = bytes.split_at(bytes.len().min(self.head_room));
+            let cost = join_or_push(&mut VecOrDeque::Vec(&mut self.head), self.end, stream, fits);
+            self.head_room = self.head_room.saturating_sub(cost);
+            self.end += fits.len() as u64;
+            bytes = rest;
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        self.tail_cost += join_or_push(&mut VecOrDeque::Deque(&mut self.tail), self.end, stream, bytes);
+        self.end += bytes.len() as u64;
+        while self.tail_cost > self.tail_max + self.tail.front().map_or(0, Piece::cost) {
+            match self.tail.pop_front() {
+                Some(piece) => self.tail_cost -= piece.cost(),
+                None => break,
+            }
+        }
+    }
+
+    pub(crate) fn at(&self, place: u64) -> Found<'_> {
+        let from = |piece: &'_ Piece| (place - piece.offset) as usize;
+        if let Some(piece) = find(&self.head, place) {
+            return Found::Bytes(piece.stream, &piece.bytes[from(piece)..]);
+        }
+        let at = self.tail.partition_point(|piece| piece.end() <= place);
+        match self.tail.get(at) {
+            Some(piece) if piece.offset <= place => Found::Bytes(piece.stream, &piece.bytes[from(piece)..]),
+            Some(piece) => Found::Gap(piece.offset),
+            None if place < self.end => Found::Gap(self.end),
+            None => Found::End,
+        }
+    }
+
+    /// The place of the next byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn stdout_bytes(&self) -> u64 {
+        self.stdout
+    }
+
+    pub(crate) fn stderr_bytes(&self) -> u64 {
+        self.stderr
+    }
+
+    /// Memory held.
+    pub(crate) fn cost(&self) -> usize {
+        self.head.iter().map(Piece::cost).sum::<usize>() + self.tail_cost
+    }
+}
+
+fn find(pieces: &[Piece], place: u64) -> Option<&Piece> {
+    let at = pieces.partition_point(|piece| piece.end() <= place);
+    pieces.get(at).filter(|piece| piece.offset <= place)
+}
+
+enum VecOrDeque<'a> {
+    Vec(&'a mut Vec<Piece>),
+    Deque(&'a mut VecDeque<Piece>),
+}
+
+/// Adds bytes at the end; what that costs.
+fn join_or_push(pieces: &mut VecOrDeque<'_>, offset: u64, stream: OutputStream, bytes: &[u8]) -> usize {
+    let last = match pieces {
+        VecOrDeque::Vec(pieces) => pieces.last_mut(),
+        VecOrDeque::Deque(pieces) => pieces.back_mut(),
+    };
+    if let Some(last) = last
+        && last.stream == stream
+        && last.end() == offset
+        && last.bytes.len() + bytes.len() <= JOIN_BYTES
+    {
+        last.bytes.extend_from_slice(bytes);
+        return bytes.len();
+    }
+    let piece = Piece { offset, stream, bytes: bytes.to_vec() };
+    let cost = piece.cost();
+    match pieces {
+        VecOrDeque::Vec(pieces) => pieces.push(piece),
+        VecOrDeque::Deque(pieces) => pieces.push_back(piece),
+    }
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use OutputStream::{Stderr, Stdout};
+
+    fn read_all(log: &Log, mut place: u64) -> (Vec<u8>, Vec<(u64, u64)>) {
+        let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
+        loop {
+            match log.at(place) {
+                Found::Bytes(_, piece) => {
+                    bytes.extend_from_slice(piece);
+                    place += piece.len() as u64;
+                }
+                Found::Gap(to) => {
+                    gaps.push((place, to));
+                    place = to;
+                }
+                Found::End => return (bytes, gaps),
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_is_kept_whole_and_in_order() {
+        let mut log = Log::new(1 << 20, 0);
+        for n in 0..1000u32 {
+            log.push(if n % 3 == 0 { Stderr } else { Stdout }, &n.to_le_bytes());
+        }
+        let expected: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
+        assert_eq!(read_all(&log, 0), (expected.clone(), vec![]));
+        assert_eq!(read_all(&log, 1001).0, expected[1001..]);
+    }
+
+    #[test]
+    fn beyond_the_bound_head_and_tail_stay_and_the_rest_is_a_gap() {
+        let mut log = Log::new(20_000, 0);
+        let all: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+        for piece in all.chunks(777) {
+            log.push(Stdout, piece);
+        }
+        let (bytes, gaps) = read_all(&log, 0);
+        let [(from, to)] = gaps[..] else { panic!("{gaps:?}") };
+        assert_eq!(bytes[..from as usize], all[..from as usize]);
+        assert_eq!(bytes[from as usize..], all[to as usize..]);
+        assert_eq!((log.end(), log.stdout_bytes()), (1_000_000, 1_000_000));
+        assert!(log.cost() < 40_000, "{}", log.cost());
+    }
+
+    #[test]
+    fn many_tiny_pieces_of_changing_streams_stay_bounded() {
+        let mut log = Log::new(10_000, 0);
+        for n in 0..100_000 {
+            log.push(if n % 2 == 0 { Stderr } else { Stdout }, b"x");
+        }
+        assert!(log.cost() < 30_000, "{}", log.cost());
+    }
+}

@@ -1,0 +1,82 @@
+//! How a guest learns what to do: one frame with the plan, the descriptors attached to it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use glasshouse_linux::descriptor;
+use glasshouse_protocol::frame::{self, Decoder, Kind};
+use glasshouse_protocol::plan::{FdRole, Plan, Report};
+
+/// The plan, what came with it, and the socket to the host.
+#[derive(Debug)]
+pub(crate) struct Startup {
+    pub(crate) plan: Plan,
+    pub(crate) fds: Fds,
+    pub(crate) host: OwnedFd,
+}
+
+/// Descriptors by what they are for.
+#[derive(Debug, Default)]
+pub(crate) struct Fds(Vec<(FdRole, OwnedFd)>);
+
+impl Fds {
+    pub(crate) fn get(&self, role: FdRole) -> Option<BorrowedFd<'_>> {
+        self.all(role).next()
+    }
+
+    pub(crate) fn all(&self, role: FdRole) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().filter(move |(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
+    }
+
+    pub(crate) fn take(&mut self, role: FdRole) -> Option<OwnedFd> {
+        let at = self.0.iter().position(|(r, _)| *r == role)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+impl Startup {
+    pub(crate) fn receive() -> io::Result<Startup> {
+        let host = descriptor::take_stdin()?;
+        let mut decoder = Decoder::default();
+        let mut fds = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        let body = loop {
+            let (n, mut received) = descriptor::receive_with_fds(host.as_fd(), &mut buffer)?;
+            fds.append(&mut received);
+            if n == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed before it sent a plan"));
+            }
+            decoder.feed(&buffer[..n]);
+            if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+                break frame.body;
+            }
+        };
+        let plan: Plan = serde_json::from_slice(&body)?;
+        if plan.fds.len() != fds.len() {
+            let message = format!("the plan names {} descriptors, {} came", plan.fds.len(), fds.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let fds = Fds(plan.fds.iter().copied().zip(fds).collect());
+        Ok(Startup { plan, fds, host })
+    }
+
+    pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
+        send(self.host.as_fd(), report)
+    }
+
+    /// Waits for the host's word that the box is on record. Without it the box must not be.
+    pub(crate) fn await_commit(&self) -> io::Result<()> {
+        let mut word = [0];
+        let (n, _) = descriptor::receive_with_fds(self.host.as_fd(), &mut word)?;
+        if n == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host went away before the box was ready"));
+        }
+        Ok(())
+    }
+}
+
+fn send(host: BorrowedFd<'_>, report: &Report) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    frame::put(&mut bytes, 0, Kind::Reply, &serde_json::to_vec(report)?);
+    descriptor::send_with_fds(host, &bytes, &[])
+}

@@ -1,0 +1,234 @@
+//! Which processes belong to which command, so that a kill hits all of one and none of another.
+//!
+//! | means | what marks a process | kill |
+//! |---|---|---|
+//! | cgroup | being in the command's directory of the v2 tree | `cgroup.kill`, one write |
+//! | tag | its UTS namespace, which it inherits and cannot leave | stop all that are found, kill, look again until none is left |
+//! | group | its process group or its ancestors | as above, best effort; only without isolation |
+//!
+//! Cgroup directories are used again when they are empty: making and removing one costs more than all the rest.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use glasshouse_linux::rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, readlinkat, unlinkat};
+use glasshouse_linux::{cgroup, process, rustix};
+use glasshouse_protocol::plan::Tracking;
+
+/// Empty directories that are kept for the next command.
+const SPARE_MAX: usize = 8;
+/// How often the processes of a command are looked for until none is left.
+const ROUNDS_MAX: usize = 1000;
+
+/// The means that this box has.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    tracking: Tracking,
+    tree: Option<OwnedFd>,
+    proc: Option<OwnedFd>,
+    spare: Vec<Directory>,
+    lingering: Vec<Directory>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Directory {
+    name: String,
+    dir: OwnedFd,
+    cpu: Option<OwnedFd>,
+    events: OwnedFd,
+    cpu_before_us: u64,
+}
+
+/// The mark of one command.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    directory: Option<Directory>,
+    tag: Option<Vec<u8>>,
+    leader: i32,
+}
+
+impl Tracker {
+    pub(crate) fn new(tracking: Tracking, tree: Option<OwnedFd>, proc: Option<OwnedFd>) -> Tracker {
+        Tracker { tracking, tree, proc, spare: Vec::new(), lingering: Vec::new(), made: 0 }
+    }
+
+    /// Makes a mark for a command that is about to start.
+    pub(crate) fn prepare(&mut self) -> io::Result<Mark> {
+        let directory = match (self.tracking, &self.tree) {
+            (Tracking::Cgroup, Some(tree)) => Some(match self.spare.pop() {
+                Some(directory) => directory,
+                None => {
+                    self.made += 1;
+                    Directory::make(tree.as_fd(), format!("e{}", self.made))?
+                }
+            }),
+            _ => None,
+        };
+        let mut mark = Mark { directory, tag: None, leader: 0 };
+        if let Some(directory) = &mut mark.directory {
+            directory.cpu_before_us = directory.cpu_us();
+        }
+        Ok(mark)
+    }
+
+    /// Learns the mark of the command's main process.
+    pub(crate) fn started(&self, mark: &mut Mark, pid: i32) {
+        mark.leader = pid;
+        if self.tracking == Tracking::Tag
+            && let Some(proc) = &self.proc
+        {
+            mark.tag = tag_of(proc.as_fd(), pid);
+        }
+    }
+
+    pub(crate) fn wants_tag(&self) -> bool {
+        self.tracking == Tracking::Tag
+    }
+
+    /// Kills every process of the command.
+    pub(crate) fn kill(&self, mark: &Mark) -> io::Result<()> {
+        match (&mark.directory, &mark.tag, &self.proc) {
+            (Some(directory), _, _) => directory.kill(),
+            (None, Some(tag), Some(proc)) => hunt(|| Ok(all_tagged(proc.as_fd(), tag))),
+            _ if mark.leader > 0 => {
+                let leader = mark.leader;
+                process::signal_group(leader, libc_sigkill())?;
+                hunt(|| Ok(descendants(leader)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// CPU time of all processes of the command, dead ones too, where it is counted.
+    pub(crate) fn cpu_us(&self, mark: &Mark) -> Option<u64> {
+        let directory = mark.directory.as_ref()?;
+        directory.cpu.as_ref()?;
+        Some(directory.cpu_us().saturating_sub(directory.cpu_before_us))
+    }
+
+    /// Takes back the mark of a command whose main process is gone. Others of its processes may live on.
+    pub(crate) fn release(&mut self, mark: Mark) {
+        if let Some(directory) = mark.directory {
+            self.put_back(directory);
+        }
+    }
+
+    /// Looks again at directories that still had processes when their command ended.
+    pub(crate) fn tidy(&mut self) {
+        for directory in std::mem::take(&mut self.lingering) {
+            self.put_back(directory);
+        }
+    }
+
+    fn put_back(&mut self, directory: Directory) {
+        if directory.populated() {
+            self.lingering.push(directory);
+        } else if self.spare.len() < SPARE_MAX {
+            self.spare.push(directory);
+        } else if let Some(tree) = &self.tree {
+            // One that cannot be removed goes with the box.
+            let _ = unlinkat(tree, directory.name.as_str(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+impl Mark {
+    pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
+        self.directory.as_ref().map(|directory| directory.dir.as_fd())
+    }
+}
+
+impl Directory {
+    fn make(tree: BorrowedFd<'_>, name: String) -> io::Result<Directory> {
+        mkdirat(tree, name.as_str(), Mode::from_raw_mode(0o755))?;
+        let dir = openat(tree, name.as_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let read = OFlags::RDONLY | OFlags::CLOEXEC;
+        let cpu = openat(&dir, "cpu.stat", read, Mode::empty()).ok();
+        let events = openat(&dir, "cgroup.events", read, Mode::empty())?;
+        Ok(Directory { name, dir, cpu, events, cpu_before_us: 0 })
+    }
+
+    fn cpu_us(&self) -> u64 {
+        let read = |fd: &OwnedFd| cgroup::counter(fd.as_fd(), "usage_usec").ok();
+        self.cpu.as_ref().and_then(read).unwrap_or(0)
+    }
+
+    fn populated(&self) -> bool {
+        // In doubt it is: then it is not used again.
+        cgroup::counter(self.events.as_fd(), "populated").map_or(true, |n| n > 0)
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        let file = openat(&self.dir, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, b"1")?;
+        Ok(())
+    }
+}
+
+fn libc_sigkill() -> i32 {
+    rustix::process::Signal::KILL.as_raw()
+}
+
+/// Stops and kills what is found until nothing is. A process that is stopped cannot fork, so each round leaves fewer.
+fn hunt(find: impl Fn() -> io::Result<Vec<i32>>) -> io::Result<()> {
+    for _ in 0..ROUNDS_MAX {
+        let found = find()?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        for signal in [rustix::process::Signal::STOP.as_raw(), libc_sigkill()] {
+            for &pid in &found {
+                process::signal_pid(pid, signal)?;
+            }
+        }
+        // The dying need a moment on a CPU, and nothing tells when all of them have had it.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Err(io::Error::other("processes of the command keep appearing"))
+}
+
+fn tag_of(proc: BorrowedFd<'_>, pid: i32) -> Option<Vec<u8>> {
+    let link = readlinkat(proc, format!("{pid}/ns/uts"), Vec::new()).ok()?;
+    Some(link.into_bytes())
+}
+
+fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
+    let Ok(dir) = openat(proc, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+        return Vec::new();
+    };
+    let Ok(entries) = Dir::read_from(&dir) else {
+        return Vec::new();
+    };
+    let number = |name: &CStr| name.to_str().ok()?.parse().ok();
+    entries.filter_map(|entry| number(entry.ok()?.file_name())).collect()
+}
+
+/// A zombie has no namespaces any more, so only the living are found.
+fn all_tagged(proc: BorrowedFd<'_>, tag: &[u8]) -> Vec<i32> {
+    pids(proc).into_iter().filter(|&pid| tag_of(proc, pid).as_deref() == Some(tag)).collect()
+}
+
+fn descendants(leader: i32) -> Vec<i32> {
+    let Ok(proc) = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return Vec::new();
+    };
+    let parents: Vec<(i32, i32)> = pids(proc.as_fd()).into_iter().filter_map(living_parent).collect();
+    let mut family = vec![leader];
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        family.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family.retain(|pid| parents.iter().any(|(p, _)| p == pid));
+    family
+}
+
+fn living_parent(pid: i32) -> Option<(i32, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (state != "Z" && state != "X").then_some((pid, parent))
+}

@@ -1,0 +1,261 @@
+//! Trees as tar streams, both ways, with nothing believed of a stream that somebody else made.
+//!
+//! Packing follows no link and leaves out what is no file, directory or link. Unpacking resolves every name below one
+//! directory with `openat2`, so that neither `..`, nor an absolute name, nor a link unpacked a moment before leads
+//! outside; devices are refused, set-id bits are dropped, and the number of entries is bounded.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use tar::{Builder, EntryType, Header};
+
+/// Entries of one archive.
+pub const ENTRIES_MAX: u64 = 1_000_000;
+/// A tree deeper than this is not packed.
+pub const DEPTH_MAX: usize = 512;
+
+/// The depth of the path that the caller named himself.
+const TOP: usize = usize::MAX;
+
+/// What was unpacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+}
+
+/// Writes the tree (or the one file) as tar. Names in it are relative; a directory's own entry is `./`.
+pub fn pack(path: &Path, out: impl Write) -> io::Result<()> {
+    let mut builder = Builder::new(out);
+    builder.mode(tar::HeaderMode::Complete);
+    let stat = rustix::fs::statat(CWD, path, AtFlags::empty())?;
+    if kind(&stat) == FileType::Directory {
+        let dir = rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        append(&mut builder, Path::new("./"), EntryType::Directory, &stat, None, io::empty(), 0)?;
+        pack_dir(&mut builder, dir.as_fd(), Path::new(""), 0)?;
+    } else {
+        let name = path.file_name().unwrap_or(OsStr::new("file"));
+        pack_one(&mut builder, CWD, path, Path::new(name), &stat, TOP)?;
+    }
+    builder.into_inner()?.flush()
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn pack_dir(builder: &mut Builder<impl Write>, dir: BorrowedFd<'_>, name: &Path, depth: usize) -> io::Result<()> {
+    if depth > DEPTH_MAX {
+        let message = format!("{}: the tree is deeper than {DEPTH_MAX}", name.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+        }
+    }
+    names.sort();
+    for entry in names {
+        let stat = match rustix::fs::statat(dir, &entry, AtFlags::SYMLINK_NOFOLLOW) {
+            // Gone while we looked.
+            Err(rustix::io::Errno::NOENT) => continue,
+            other => other?,
+        };
+        pack_one(builder, dir, Path::new(&entry), &name.join(&entry), &stat, depth)?;
+    }
+    Ok(())
+}
+
+fn pack_one(
+    builder: &mut Builder<impl Write>,
+    dir: BorrowedFd<'_>,
+    entry: &Path,
+    name: &Path,
+    stat: &Stat,
+    depth: usize,
+) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match kind(stat) {
+        FileType::RegularFile => {
+            // A top-level path may be a link that the caller means; below, entries never are by now.
+            let flags = if depth == TOP { flags - OFlags::NOFOLLOW } else { flags };
+            let file = File::from(rustix::fs::openat(dir, entry, flags, Mode::empty())?);
+            let size = file.metadata()?.len();
+            // Exactly as many bytes as the header says, whatever happens to the file meanwhile.
+            let content = file.take(size).chain(io::repeat(0));
+            append(builder, name, EntryType::Regular, stat, None, content, size)
+        }
+        FileType::Directory => {
+            append(builder, name, EntryType::Directory, stat, None, io::empty(), 0)?;
+            let below = rustix::fs::openat(dir, entry, flags | OFlags::DIRECTORY, Mode::empty())?;
+            pack_dir(builder, below.as_fd(), name, depth + 1)
+        }
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(dir, entry, Vec::new())?;
+            let target = PathBuf::from(OsStr::from_bytes(target.to_bytes()));
+            append(builder, name, EntryType::Symlink, stat, Some(&target), io::empty(), 0)
+        }
+        // Pipes, sockets and devices mean nothing elsewhere.
+        _ => Ok(()),
+    }
+}
+
+fn append(
+    builder: &mut Builder<impl Write>,
+    name: &Path,
+    entry: EntryType,
+    stat: &Stat,
+    link: Option<&Path>,
+    content: impl Read,
+    size: u64,
+) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(entry);
+    header.set_mode(stat.st_mode & 0o777);
+    header.set_uid(u64::from(stat.st_uid));
+    header.set_gid(u64::from(stat.st_gid));
+    header.set_mtime(stat.st_mtime.max(0) as u64);
+    header.set_size(size);
+    match link {
+        Some(target) => builder.append_link(&mut header, name, target),
+        None => builder.append_data(&mut header, name, content.take(size)),
+    }
+}
+
+/// Unpacks below the directory.
+pub fn unpack(stream: impl Read, into: BorrowedFd<'_>) -> io::Result<Unpacked> {
+    let mut archive = tar::Archive::new(stream);
+    let mut done = Unpacked::default();
+    let mut dir_times = Vec::new();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        done.entries += 1;
+        if done.entries > ENTRIES_MAX {
+            return Err(refuse("the archive", &format!("it has more than {ENTRIES_MAX} entries")));
+        }
+        let name = entry.path()?.into_owned();
+        let parts = normal_parts(&name)?;
+        let mode = entry.header().mode()? & 0o777;
+        let mtime = entry.header().mtime().unwrap_or(0);
+        match entry.header().entry_type() {
+            EntryType::Directory => {
+                let dir = make_dirs(into, &parts, &name)?;
+                if !parts.is_empty() {
+                    rustix::fs::chmodat(&dir, ".", Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
+                    dir_times.push((parts.iter().collect::<PathBuf>(), mtime));
+                }
+            }
+            EntryType::Regular | EntryType::Continuous => {
+                let (parent, last) = parent_of(into, &parts, &name)?;
+                replace(&parent, last)?;
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                let file = rustix::fs::openat(&parent, last, flags, Mode::from_raw_mode(mode))
+                    .map_err(|e| refuse_at(&name, e.into()))?;
+                let mut file = File::from(file);
+                done.bytes += io::copy(&mut entry, &mut file).map_err(|e| refuse_at(&name, e))?;
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+                let _ = rustix::fs::futimens(&file, &times(mtime));
+            }
+            EntryType::Symlink => {
+                let (parent, last) = parent_of(into, &parts, &name)?;
+                let target = entry.link_name()?.ok_or_else(|| refuse(&show(&name), "a link to nowhere"))?;
+                replace(&parent, last)?;
+                rustix::fs::symlinkat(&*target, &parent, last).map_err(|e| refuse_at(&name, e.into()))?;
+            }
+            EntryType::Link => {
+                let (parent, last) = parent_of(into, &parts, &name)?;
+                let target = entry.link_name()?.ok_or_else(|| refuse(&show(&name), "a link to nowhere"))?;
+                let target_parts = normal_parts(&target)?;
+                let (from, from_last) = parent_of(into, &target_parts, &target)?;
+                replace(&parent, last)?;
+                rustix::fs::linkat(&from, from_last, &parent, last, AtFlags::empty())
+                    .map_err(|e| refuse_at(&name, e.into()))?;
+            }
+            EntryType::XGlobalHeader => {}
+            _ => return Err(refuse(&show(&name), "only files, directories and links are taken")),
+        }
+    }
+    // Directories last: what is made in them changes their time.
+    for (dir, mtime) in dir_times.iter().rev() {
+        if let Ok(fd) = beneath(into, dir) {
+            let _ = rustix::fs::utimensat(&fd, ".", &times(*mtime), AtFlags::empty());
+        }
+    }
+    Ok(done)
+}
+
+fn show(name: &Path) -> String {
+    name.to_string_lossy().escape_debug().to_string()
+}
+
+fn refuse(name: &str, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot unpack {name}: {why}"))
+}
+
+fn refuse_at(name: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot unpack {}: {error}", show(name)))
+}
+
+/// The parts of a name that stays where it is unpacked.
+fn normal_parts(name: &Path) -> io::Result<Vec<&OsStr>> {
+    let mut parts = Vec::new();
+    for component in name.components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(part) => parts.push(part),
+            _ => return Err(refuse(&show(name), "the name leads outside")),
+        }
+    }
+    Ok(parts)
+}
+
+fn beneath(dir: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    if path.as_os_str().is_empty() {
+        return rustix::fs::openat(dir, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)
+}
+
+fn make_dirs(into: BorrowedFd<'_>, parts: &[&OsStr], name: &Path) -> io::Result<OwnedFd> {
+    let mut path = PathBuf::new();
+    let mut at = beneath(into, &path)?;
+    for part in parts {
+        match rustix::fs::mkdirat(&at, *part, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(refuse_at(name, e.into())),
+        }
+        path.push(part);
+        // From the top each time: a link on the way is followed only as far as it stays below.
+        at = beneath(into, &path).map_err(|e| refuse_at(name, e.into()))?;
+    }
+    Ok(at)
+}
+
+fn parent_of<'a>(into: BorrowedFd<'_>, parts: &[&'a OsStr], name: &Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+    let (last, parents) = parts.split_last().ok_or_else(|| refuse(&show(name), "the name is empty"))?;
+    Ok((make_dirs(into, parents, name)?, last))
+}
+
+fn replace(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::ISDIR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn times(mtime: u64) -> rustix::fs::Timestamps {
+    // Beyond the year 9999 it is a mistake or a joke.
+    let time = rustix::fs::Timespec { tv_sec: mtime.min(253_402_300_799) as _, tv_nsec: 0 };
+    rustix::fs::Timestamps { last_access: time, last_modification: time }
+}

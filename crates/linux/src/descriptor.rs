@@ -1,0 +1,206 @@
+//! Descriptors that cross processes: sealed memory, sockets that carry descriptors, locks that mean life.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{self, FlockOperation, MemfdFlags, SealFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// The most descriptors that one message may carry here.
+pub const FDS_MAX: usize = 32;
+
+/// An executable image in memory that nobody can change any more.
+pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = match fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC) {
+        // Kernels before 6.3 do not know EXEC, and do not need it.
+        Err(rustix::io::Errno::INVAL) => {
+            fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?
+        }
+        other => other?,
+    };
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(file.into())
+}
+
+/// A connected pair of stream sockets.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A listening socket at `name` in the directory, whatever the length of the directory's own path.
+pub fn listen_at(dir: BorrowedFd<'_>, name: &str, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Connects to the socket at `name` in the directory.
+pub fn connect_at(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Sends bytes, with descriptors attached to the first of them.
+pub fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if fds.len() > FDS_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in one message"));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let mut sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    while sent < bytes.len() {
+        sent += rustix::net::send(socket, &bytes[sent..], SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Receives bytes, and the descriptors that came with them. None: the other side closed.
+pub fn receive_with_fds(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((got.bytes, fds))
+}
+
+/// Opens the file and takes its lock, which lasts until the last copy of the descriptor is gone, in whatever process.
+pub fn lock_for_life(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let fd = fs::openat(
+        dir,
+        name,
+        fs::OFlags::CREATE | fs::OFlags::RDWR | fs::OFlags::CLOEXEC | fs::OFlags::NOFOLLOW,
+        fs::Mode::RUSR | fs::Mode::WUSR,
+    )?;
+    fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(fd)
+}
+
+/// Whether somebody holds the lock of the file. A file that is not there is held by nobody.
+pub fn is_locked(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let fd = match fs::openat(dir, name, fs::OFlags::RDONLY | fs::OFlags::CLOEXEC, fs::Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(false),
+        other => other?,
+    };
+    match fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Waits for the lock of a file and holds it until the value is dropped.
+pub fn lock_path(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    rustix::io::retry_on_intr(|| fs::flock(&file, FlockOperation::LockExclusive))?;
+    Ok(file)
+}
+
+/// Takes possession of descriptor 0, which a parent passed on, and puts /dev/null (or, without one, nothing) there.
+///
+/// To be called once, first thing in a program whose stdin is a socket.
+pub fn take_stdin() -> io::Result<OwnedFd> {
+    let stdin = std::io::stdin();
+    let fd = rustix::io::fcntl_dupfd_cloexec(stdin.as_fd(), 3)?;
+    Ok(fd)
+}
+
+/// Makes 0, 1 and 2 the same as `fd`, so that no descriptor opened later can be taken for stdio.
+pub fn fill_stdio(fd: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::stdio::dup2_stdin(fd)?;
+    rustix::stdio::dup2_stdout(fd)?;
+    rustix::stdio::dup2_stderr(fd)?;
+    Ok(())
+}
+
+/// Closes every descriptor from this number on. Only for a process that owns none of them any more: a fresh fork.
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the call takes numbers. The caller is a fork that uses nothing but stdio from here on.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A descriptor for signals that are blocked for the whole process from now on.
+pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: sigset_t is plain data, for which all zeros is a value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live sigset_t of ours.
+    unsafe { libc::sigemptyset(&mut set) };
+    for &signal in signals {
+        // SAFETY: `set` is a live, initialised sigset_t of ours.
+        unsafe { libc::sigaddset(&mut set, signal) };
+    }
+    // SAFETY: both pointers are valid or null, as the call allows.
+    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `set` is a live, initialised sigset_t.
+    let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_lasts_as_long_as_any_copy_of_its_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        let lock = lock_for_life(fd.as_fd(), "alive").unwrap();
+        let copy = lock.try_clone().unwrap();
+        drop(lock);
+        assert!(is_locked(fd.as_fd(), "alive").unwrap());
+        drop(copy);
+        assert!(!is_locked(fd.as_fd(), "alive").unwrap());
+    }
+
+    #[test]
+    fn descriptors_arrive_with_their_bytes() {
+        let (a, b) = socket_pair().unwrap();
+        let null = File::open("/dev/null").unwrap();
+        send_with_fds(a.as_fd(), b"plan", &[null.as_fd(), null.as_fd()]).unwrap();
+        let mut buffer = [0; 16];
+        let (n, fds) = receive_with_fds(b.as_fd(), &mut buffer).unwrap();
+        assert_eq!((&buffer[..n], fds.len()), (&b"plan"[..], 2));
+    }
+
+    #[test]
+    fn a_sealed_program_cannot_be_written() {
+        let fd = sealed_program("test", b"#!/bin/true\n").unwrap();
+        assert_eq!(rustix::io::write(&fd, b"x"), Err(rustix::io::Errno::PERM));
+    }
+}

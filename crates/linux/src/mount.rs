@@ -1,0 +1,140 @@
+//! Mounts, made as descriptors first and attached afterwards, so that no path into a root is ever trusted.
+//!
+//! Everything here works on the caller's own mount namespace. The strings in an overlay's options are short relative
+//! names below a scratch directory: what a box reads in its mountinfo tells nothing of the host, and kernels before
+//! 6.13, which cannot take layers as descriptors, understand them too.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+/// What a mount allows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// No writing.
+    pub read_only: bool,
+    /// No programs.
+    pub no_exec: bool,
+    /// Device nodes work. They do nowhere but on the few that are taken from the host.
+    pub devices: bool,
+}
+
+impl Attributes {
+    fn bits(self) -> u64 {
+        let mut bits = libc::MOUNT_ATTR_NOSUID;
+        for (wanted, bit) in [
+            (self.read_only, libc::MOUNT_ATTR_RDONLY),
+            (self.no_exec, libc::MOUNT_ATTR_NOEXEC),
+            (!self.devices, libc::MOUNT_ATTR_NODEV),
+        ] {
+            if wanted {
+                bits |= bit;
+            }
+        }
+        bits
+    }
+}
+
+/// A detached copy of the mount at `path`, with what is mounted below it if `recursive`.
+pub fn copy_tree(path: &str, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    Ok(open_tree(rustix::fs::CWD, path, flags)?)
+}
+
+/// Sets attributes of a mount, and of those below it if `recursive`.
+pub fn set_attributes(mount: BorrowedFd<'_>, attributes: Attributes, recursive: bool) -> io::Result<()> {
+    set_attr(mount, attributes.bits(), None, recursive)
+}
+
+/// Shows the owners of a detached mount as the user namespace maps them.
+pub fn map_owners(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
+    set_attr(mount, libc::MOUNT_ATTR_IDMAP, Some(user_namespace), recursive)
+}
+
+fn set_attr(mount: BorrowedFd<'_>, set: u64, userns: Option<BorrowedFd<'_>>, recursive: bool) -> io::Result<()> {
+    let attr = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a C string with a static life, and `attr` is a live mount_attr of the size that is told.
+    let result = unsafe {
+        libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), c"".as_ptr(), flags, &attr, size_of_val(&attr))
+    };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Attaches a detached mount on top of what `target` refers to.
+pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", target, "", flags)?)
+}
+
+/// Attaches a detached mount at a path of our own.
+pub fn attach_at(mount: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+    Ok(move_mount(mount, "", rustix::fs::CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// A new file system of this type with these options (`key`, or `key=value`), detached.
+pub fn make(kind: &str, options: &[(&str, Option<&str>)], attributes: Attributes) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        match value {
+            Some(value) => fsconfig_set_string(context.as_fd(), *key, *value)?,
+            None => fsconfig_set_flag(context.as_fd(), *key)?,
+        }
+    }
+    fsconfig_create(context.as_fd())?;
+    let bits = MountAttrFlags::from_bits_retain(attributes.bits() as _);
+    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, bits)?)
+}
+
+/// What is at a path below `root`: the kernel refuses to leave the root, and to follow any link on the way.
+pub fn find(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+}
+
+/// The directory at a path below `root`, made with its parents if it is missing. Links are refused.
+pub fn find_or_make_dir(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    let mut at = root.try_clone_to_owned()?;
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        at = find(at.as_fd(), part)?;
+        let stat = rustix::fs::fstat(&at)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Directory {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+        }
+    }
+    Ok(at)
+}
+
+/// Device and inode of what a descriptor refers to.
+pub fn identity(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::statat(fd, c"", AtFlags::EMPTY_PATH)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Makes the directory (a mount) the root of this namespace, and lets go of the old one.
+pub fn pivot(new_root: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::process::fchdir(new_root)?;
+    let here = CString::from(c".");
+    rustix::process::pivot_root(&here, &here)?;
+    // The old root now lies on top of the new one at the same place; detaching it uncovers the new one.
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}

@@ -1,0 +1,162 @@
+//! Processes that exist: waiting for their end, signalling them, looking at them.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// How a process ended, and what it had used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// An exit code, or the signal.
+    pub how: How,
+    /// User and system time of the process and of the children that it waited for.
+    pub cpu: Duration,
+    /// The largest resident size among them.
+    pub peak_bytes: u64,
+}
+
+/// An exit code, or a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It ended by itself.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+/// Collects a child that has ended. `None`: it runs on.
+pub fn reap(pidfd: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
+    wait_with_usage(libc::P_PIDFD, pidfd.as_raw_fd() as libc::id_t).map(|found| found.map(|(_, ended)| ended))
+}
+
+/// The number of some child that has ended and waits to be collected. It goes on waiting.
+pub fn peek_ended() -> io::Result<Option<i32>> {
+    // SAFETY: siginfo_t is plain data, for which all zeros is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live siginfo_t of ours.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &mut info, flags) } != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(error) };
+    }
+    // SAFETY: waitid has filled `info` for SIGCHLD, or left the pid 0.
+    let pid = unsafe { info.si_pid() };
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Collects a child by its number.
+pub fn reap_pid(pid: i32) -> io::Result<Option<Ended>> {
+    wait_with_usage(libc::P_PID, pid as libc::id_t).map(|found| found.map(|(_, ended)| ended))
+}
+
+fn wait_with_usage(kind: libc::idtype_t, id: libc::id_t) -> io::Result<Option<(i32, Ended)>> {
+    // SAFETY: siginfo_t is plain data, for which all zeros is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: rusage is plain data, for which all zeros is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG;
+    // SAFETY: both pointers are to live values of ours. The raw call, because libc's waitid has no rusage.
+    let result = unsafe { libc::syscall(libc::SYS_waitid, kind, id, &mut info, flags, &mut usage) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: waitid has filled `info` for SIGCHLD, or left the pid 0.
+    let pid = unsafe { info.si_pid() };
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: as above.
+    let status = unsafe { info.si_status() };
+    let how = if info.si_code == libc::CLD_EXITED { How::Code(status) } else { How::Signal(status) };
+    let time = |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    let ended = Ended {
+        how,
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        peak_bytes: usage.ru_maxrss as u64 * 1024,
+    };
+    Ok(Some((pid, ended)))
+}
+
+/// A descriptor of a process.
+pub fn open(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Sends a signal through a descriptor. A process that is gone already is no error.
+pub fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let signal = named(signal)?;
+    match rustix::process::pidfd_send_signal(pidfd, signal) {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Sends a signal to a process by its number. One that is gone already is no error.
+pub fn signal_pid(pid: i32, signal: i32) -> io::Result<()> {
+    let target = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    match rustix::process::kill_process(target, named(signal)?) {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Sends a signal to a process group. One that is gone already is no error.
+pub fn signal_group(group: i32, signal: i32) -> io::Result<()> {
+    let target = Pid::from_raw(group).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    match rustix::process::kill_process_group(target, named(signal)?) {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn named(signal: i32) -> io::Result<Signal> {
+    Signal::from_named_raw(signal)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("no signal has the number {signal}")))
+}
+
+/// Waits until the process has ended, at most so long. Whether it has.
+pub fn wait_end(pidfd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
+    let deadline = std::time::Instant::now() + at_most;
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let left = rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&left)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// When the process started, in ticks since the machine did: with the number, it names a process for ever.
+pub fn start_ticks(pid: i32) -> io::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+    let ticks = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
+    ticks.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat of the process has no start time"))
+}
+
+/// Ends with its parent. Races are the caller's: look at the parent after the call.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Orphans below us become our children.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Ends this process at once: no destructor, no handler.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: the call takes a number and does not return.
+    unsafe { libc::_exit(code) }
+}

@@ -1,0 +1,360 @@
+//! Starting a command: one vfork, a fixed sequence of calls, one exec.
+//!
+//! All that the new process needs is laid out in [`Command`] before it exists. Between the clone and the exec it
+//! shares our memory while we stand still, so it allocates nothing, takes no lock and reports its failure by writing
+//! to [`Outcome`], which we read when the kernel lets us go on.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::namespace::{CLONE_INTO_CGROUP, Flags};
+use crate::seccomp::Program;
+
+/// Everything about a command that the kernel is told. The descriptors stay the caller's.
+#[derive(Debug)]
+pub struct Command<'a> {
+    /// Paths to try one after the other; the first that exists decides.
+    pub candidates: Vec<CString>,
+    /// Arguments, the program's name first.
+    pub argv: Vec<CString>,
+    /// `KEY=value`.
+    pub env: Vec<CString>,
+    /// The working directory, entered as the user.
+    pub cwd: CString,
+    /// stdin, stdout and stderr; all of them 3 or above.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// stdin is a terminal, to be the session's.
+    pub terminal: bool,
+    /// Whom to become; `None` stays who we are.
+    pub user: Option<User>,
+    /// (resource, value) for `setrlimit`.
+    pub rlimits: Vec<(u32, u64)>,
+    /// A directory of the cgroup v2 tree to be born in.
+    pub cgroup: Option<BorrowedFd<'a>>,
+    /// Be born in a UTS namespace of its own.
+    pub tag: bool,
+    /// Be the first to go when memory runs out.
+    pub expendable: bool,
+    /// Restrict the file system.
+    pub landlock: Option<BorrowedFd<'a>>,
+    /// The last filter.
+    pub filter: Option<&'a Program>,
+}
+
+/// A user of the box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups; `None` leaves them alone (they cannot be set in a box with one user).
+    pub groups: Option<Vec<u32>>,
+}
+
+/// Where a start failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stage {
+    /// Before there was a process.
+    Clone = 0,
+    /// Session, terminal, stdio, limits.
+    Setup = 1,
+    /// Becoming the user.
+    User = 2,
+    /// Entering the directory.
+    Cwd = 3,
+    /// Landlock or the filter.
+    Walls = 4,
+    /// Executing the program.
+    Exec = 5,
+}
+
+/// A start that failed.
+#[derive(Debug)]
+pub struct SpawnError {
+    /// Where.
+    pub stage: Stage,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Child {
+    /// Its number in our namespace.
+    pub pid: i32,
+    /// The process itself.
+    pub pidfd: OwnedFd,
+}
+
+#[repr(C)]
+struct Outcome {
+    stage: Stage,
+    errno: i32,
+}
+
+/// What the new process reads: plain pointers into a [`Command`] that outlives it.
+struct Errand<'a> {
+    command: &'a Command<'a>,
+    candidates: &'a [*const libc::c_char],
+    argv: &'a [*const libc::c_char],
+    env: &'a [*const libc::c_char],
+    outcome: Outcome,
+}
+
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Starts the command.
+pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (candidates, argv, env) =
+        (pointers(&command.candidates), pointers(&command.argv), pointers(&command.env));
+    let mut errand = Errand {
+        command,
+        candidates: &candidates,
+        argv: &argv,
+        env: &env,
+        outcome: Outcome { stage: Stage::Clone, errno: 0 },
+    };
+    let mut pidfd: i32 = -1;
+    let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
+    // SAFETY: clone_args is plain data, for which all zeros is a value.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
+    args.stack = stack.as_mut_ptr() as u64;
+    args.stack_size = STACK_BYTES as u64;
+    if let Some(cgroup) = command.cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    if command.tag {
+        args.flags |= Flags::UTS.bits();
+    }
+    let pid = clone_and_run(&mut args, &mut errand);
+    let fail = |stage, errno| SpawnError { stage, source: io::Error::from_raw_os_error(errno) };
+    if pid < 0 {
+        return Err(fail(Stage::Clone, -pid as i32));
+    }
+    // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    // SAFETY: the child wrote through this place while we were suspended; volatile, because the compiler cannot know.
+    let errno = unsafe { std::ptr::read_volatile(&errand.outcome.errno) };
+    if errno != 0 {
+        // SAFETY: as above.
+        let stage = unsafe { std::ptr::read_volatile(&errand.outcome.stage) };
+        let _ = crate::process::reap(std::os::fd::AsFd::as_fd(&pidfd));
+        return Err(fail(stage, errno));
+    }
+    Ok(Child { pid: pid as i32, pidfd })
+}
+
+/// Makes the call. In the new process, on its own stack, runs the errand; it never comes back from there.
+#[cfg(target_arch = "x86_64")]
+fn clone_and_run(args: &mut libc::clone_args, errand: &mut Errand<'_>) -> i64 {
+    let result: i64;
+    // SAFETY: the new process runs on the stack named in `args`, which is ours, aligned to 16 bytes and large enough.
+    // It enters `child`, which never returns. CLONE_VFORK keeps us here until it has executed or ended, so
+    // everything that `errand` points at outlives its use. The old process sees an ordinary system call, which
+    // clobbers rcx and r11 only.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 => result,
+            in("rdi") std::ptr::from_mut(args),
+            in("rsi") size_of::<libc::clone_args>(),
+            in("r12") std::ptr::from_mut(errand),
+            in("r13") child as extern "C" fn(*mut Errand<'_>) -> !,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    result
+}
+
+/// Elsewhere: a plain fork. Slower, and the failure has to come back another way, which nobody has needed yet.
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("starting commands is written for x86_64; see spawn.rs");
+
+extern "C" fn child(errand: *mut Errand<'_>) -> ! {
+    // SAFETY: the pointer is to the parent's live value, and the parent stands still (CLONE_VFORK).
+    let errand = unsafe { &mut *errand };
+    let mut stage = Stage::Setup;
+    let errno = run(errand, &mut stage);
+    // SAFETY: as above; volatile, because the parent reads it from what is another process to the compiler.
+    unsafe { std::ptr::write_volatile(&mut errand.outcome, Outcome { stage, errno }) };
+    crate::process::exit_now(127)
+}
+
+/// The sequence. Its order is its point; the errno of the first failure comes back.
+fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
+    let command = errand.command;
+    macro_rules! call {
+        ($number:expr $(, $arg:expr)*) => {{
+            // SAFETY: each pointer among the arguments is to a live value of the suspended parent or to a constant;
+            // the raw call allocates nothing and takes no lock.
+            let result = unsafe { libc::syscall($number $(, $arg)*) };
+            if result < 0 {
+                // SAFETY: errno belongs to the suspended parent's thread, which is ours to use meanwhile.
+                return unsafe { *libc::__errno_location() };
+            }
+            result
+        }};
+    }
+    call!(libc::SYS_setsid);
+    for (to, from) in command.stdio.iter().enumerate() {
+        call!(libc::SYS_dup3, from.as_raw_fd(), to as RawFd, 0);
+    }
+    if command.terminal {
+        call!(libc::SYS_ioctl, 0, libc::TIOCSCTTY, 0);
+    }
+    if command.expendable {
+        let path = c"/proc/self/oom_score_adj";
+        let fd = call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0);
+        call!(libc::SYS_write, fd, c"1000".as_ptr(), 4);
+    }
+    for &(resource, value) in &command.rlimits {
+        let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
+        call!(libc::SYS_prlimit64, 0, resource, &limit, 0);
+    }
+    *stage = Stage::Walls;
+    if let Some(ruleset) = command.landlock {
+        call!(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
+    }
+    *stage = Stage::User;
+    if let Some(user) = &command.user {
+        if let Some(groups) = &user.groups {
+            call!(libc::SYS_setgroups, groups.len(), groups.as_ptr());
+        }
+        call!(libc::SYS_setresgid, user.gid, user.gid, user.gid);
+        call!(libc::SYS_setresuid, user.uid, user.uid, user.uid);
+    }
+    *stage = Stage::Cwd;
+    call!(libc::SYS_chdir, command.cwd.as_ptr());
+    *stage = Stage::Setup;
+    // Ignored signals stay ignored over an exec; Rust programs ignore SIGPIPE, and others must not inherit that.
+    let default = libc::SIG_DFL;
+    let action = [default, 0, 0, 0];
+    call!(libc::SYS_rt_sigaction, libc::SIGPIPE, &action, 0, 8);
+    let no_signals = 0u64;
+    call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &no_signals, 0, 8);
+    call!(libc::SYS_close_range, 3, u32::MAX, 0);
+    *stage = Stage::Walls;
+    if let Some(filter) = command.filter
+        && let Err(e) = filter.load()
+    {
+        return e.raw_os_error().unwrap_or(libc::EINVAL);
+    }
+    *stage = Stage::Exec;
+    execute(errand)
+}
+
+/// Tries the candidates as a shell does: a missing one is passed over, a forbidden one is remembered.
+fn execute(errand: &Errand<'_>) -> i32 {
+    let mut answer = libc::ENOENT;
+    for &path in errand.candidates {
+        if path.is_null() {
+            break;
+        }
+        // SAFETY: path, argv and env are null-ended arrays of C strings of the suspended parent.
+        unsafe { libc::syscall(libc::SYS_execve, path, errand.argv.as_ptr(), errand.env.as_ptr()) };
+        // SAFETY: errno belongs to the suspended parent's thread, which is ours to use meanwhile.
+        match unsafe { *libc::__errno_location() } {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => answer = libc::EACCES,
+            other => return other,
+        }
+    }
+    answer
+}
+
+/// The candidates for a program: itself if it has a slash, else one for each part of `PATH`.
+pub fn candidates(program: &CStr, path: &str) -> Vec<CString> {
+    let name = program.to_bytes();
+    if name.contains(&b'/') {
+        return vec![program.to_owned()];
+    }
+    if name.is_empty() {
+        return Vec::new();
+    }
+    path.split(':')
+        .map(|dir| if dir.is_empty() { "." } else { dir })
+        .filter_map(|dir| CString::new([dir.as_bytes(), b"/", name].concat()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    fn run_it(argv: &[&str], cwd: &str) -> Result<(String, crate::process::How), SpawnError> {
+        let null = File::open("/dev/null").unwrap();
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let argv: Vec<CString> = argv.iter().map(|a| CString::new(*a).unwrap()).collect();
+        let child = spawn(&Command {
+            candidates: candidates(&argv[0], "/nonexistent:/usr/bin:/bin"),
+            argv,
+            env: vec![],
+            cwd: CString::new(cwd).unwrap(),
+            stdio: [null.as_fd(), write.as_fd(), null.as_fd()],
+            terminal: false,
+            user: None,
+            rlimits: vec![],
+            cgroup: None,
+            tag: false,
+            expendable: false,
+            landlock: None,
+            filter: None,
+        })?;
+        drop(write);
+        let mut text = String::new();
+        File::from(read).read_to_string(&mut text).unwrap();
+        assert!(crate::process::wait_end(child.pidfd.as_fd(), Duration::from_secs(10)).unwrap());
+        let ended = crate::process::reap(child.pidfd.as_fd()).unwrap().unwrap();
+        Ok((text, ended.how))
+    }
+
+    #[test]
+    fn a_program_found_in_the_path_runs_with_its_arguments() {
+        let (text, how) = run_it(&["sh", "-c", "echo $1; pwd; exit 7", "sh", "a b"], "/usr").unwrap();
+        assert_eq!((text.as_str(), how), ("a b\n/usr\n", crate::process::How::Code(7)));
+    }
+
+    #[test]
+    fn a_signal_is_not_an_exit_code() {
+        assert_eq!(run_it(&["sh", "-c", "kill -9 $$"], "/").unwrap().1, crate::process::How::Signal(9));
+    }
+
+    #[test]
+    fn a_missing_program_and_a_missing_directory_are_told_apart() {
+        let error = run_it(&["no-such-program"], "/").unwrap_err();
+        assert_eq!((error.stage, error.source.raw_os_error()), (Stage::Exec, Some(libc::ENOENT)));
+        let error = run_it(&["true"], "/no/such/dir").unwrap_err();
+        assert_eq!((error.stage, error.source.raw_os_error()), (Stage::Cwd, Some(libc::ENOENT)));
+    }
+
+    #[test]
+    fn only_stdio_is_passed_on() {
+        let _extra = File::open("/dev/null").unwrap();
+        let (text, _) = run_it(&["sh", "-c", "cd /proc/self/fd; echo *"], "/").unwrap();
+        // The shell itself holds one more while it expands the star.
+        assert_eq!(text.split_whitespace().take(3).collect::<Vec<_>>(), ["0", "1", "2"]);
+        assert!(text.split_whitespace().count() <= 4, "{text}");
+    }
+}

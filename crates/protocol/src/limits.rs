@@ -1,0 +1,36 @@
+//! Every bound of the wall, by name. Reaching one is reported as that limit.
+
+/// The largest body of one frame; a longer claim ends the connection.
+pub const FRAME_BODY_MAX: usize = 256 * 1024;
+/// The largest data body that either side sends, small enough to interleave streams fairly.
+pub const DATA_CHUNK_MAX: usize = 64 * 1024;
+/// Bytes of output (or file content) that may be on the way before the reader has granted more.
+pub const STREAM_CREDIT: u64 = 1024 * 1024;
+/// Bytes of stdin (or upload) that may be on the way before the guest has granted more.
+pub const STDIN_CREDIT: u64 = 256 * 1024;
+/// Commands that may run at once in one box.
+pub const EXECS_RUNNING_MAX: usize = 256;
+/// Ended commands whose result and kept output the guest still holds.
+pub const EXECS_ENDED_MAX: usize = 256;
+/// Connections that a guest serves at once.
+pub const CONNECTIONS_MAX: usize = 128;
+/// Streams that one connection may have open.
+pub const STREAMS_MAX: usize = 512;
+/// Bytes of one command's output that the guest keeps by default for later readers: head and tail, half each.
+pub const KEPT_OUTPUT_BYTES: u64 = 1024 * 1024;
+/// The most that a caller may ask the guest to keep of one command's output.
+pub const KEPT_OUTPUT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Bytes that the guest holds of all commands' outputs together; the oldest ended ones go first.
+pub const KEPT_TOTAL_BYTES: u64 = 64 * 1024 * 1024;
+/// Arguments and environment of one command, summed; the kernel has its own bound (E2BIG).
+pub const ARGV_BYTES_MAX: usize = 200 * 1024;
+/// Entries of one page of a directory listing.
+pub const LIST_PAGE_MAX: usize = 1000;
+/// The longest path a file operation takes.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// After a main process ended: how long its open pipes are still read for what others write.
+pub const DRAIN_MS: u64 = 50;
+/// Between SIGTERM and SIGKILL when a deadline has passed, unless the caller says otherwise.
+pub const GRACE_MS: u64 = 500;
+/// Entries of one tree that is copied in.
+pub const TAR_ENTRIES_MAX: u64 = 1_000_000;

@@ -1,0 +1,172 @@
+//! The control messages. One [`Request`] opens a stream; [`Reply`]s come back on the same stream.
+
+use serde::{Deserialize, Serialize};
+
+use crate::exec::{ExecInfo, ExecSpec, OutputStream, TtySize};
+use crate::exit::ExitReport;
+use crate::file::{FileOp, FileResult};
+
+/// The version that this build speaks. A new message counts it up.
+pub const VERSION: u32 = 1;
+
+/// The first thing that each side says on stream 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hello {
+    /// The highest version spoken; both sides use the lower of the two.
+    pub version: u32,
+    /// What is spoken beyond the version, by name.
+    #[serde(default)]
+    pub features: Vec<String>,
+}
+
+/// From the host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Request {
+    /// Stream 0, first.
+    Hello(Hello),
+    /// Run a command. Replies: `started`, data, `ended`; or `failed`.
+    Exec(Box<ExecSpec>),
+    /// Read the kept and the coming output of a command. Replies like `exec`'s.
+    Attach {
+        /// Which.
+        exec: u64,
+        /// Skip what lies before this place.
+        #[serde(default)]
+        from: u64,
+        /// Go on until the command ends; otherwise send what is kept and stop.
+        #[serde(default)]
+        follow: bool,
+    },
+    /// Send a signal to a command's main process, or to all of its tree.
+    Signal {
+        /// Which.
+        exec: u64,
+        /// The number.
+        signal: i32,
+        /// Every process of the command.
+        #[serde(default)]
+        tree: bool,
+    },
+    /// Kill the whole tree of a command.
+    Kill {
+        /// Which.
+        exec: u64,
+    },
+    /// The terminal of the command on this stream has another size.
+    Resize(TtySize),
+    /// All commands, running and ended.
+    Execs,
+    /// Ended commands whose end nobody was there to see. Each is told of once, so that it is recorded once.
+    Unrecorded,
+    /// A file operation.
+    File {
+        /// What.
+        file: FileOp,
+        /// As whom; without it, the box's user.
+        #[serde(default)]
+        user: Option<String>,
+    },
+    /// Close the box: everything in it is killed.
+    Shutdown,
+    /// Are you there?
+    Ping,
+}
+
+/// From the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Reply {
+    /// Stream 0, first.
+    Hello(Hello),
+    /// The command has a number; if it could be started, its main process has a pid.
+    Started {
+        /// Its number.
+        exec: u64,
+        /// Inside the box.
+        pid: u32,
+    },
+    /// The output between these places was not kept.
+    Gap {
+        /// First byte that is missing.
+        from: u64,
+        /// First byte after the gap.
+        to: u64,
+    },
+    /// The command ended. Last on its stream.
+    Ended {
+        /// Its number.
+        exec: u64,
+        /// How.
+        report: ExitReport,
+    },
+    /// An attached reader that does not follow has all there is. Last on its stream.
+    UpToDate {
+        /// The place of the next byte.
+        offset: u64,
+    },
+    /// All commands.
+    Execs {
+        /// In order of their numbers.
+        execs: Vec<ExecInfo>,
+    },
+    /// Ends that nobody was there to see. Their output can be attached to.
+    Unrecorded {
+        /// Which.
+        execs: Vec<ExecInfo>,
+    },
+    /// A file operation is done. Last on its stream.
+    File(FileResult),
+    /// The guest is ready for the bytes of a write.
+    Ready,
+    /// Done. Last on its stream.
+    Ok,
+    /// Refused or failed. Last on its stream.
+    Failed(Failure),
+}
+
+/// Why a request failed. A program's bad end is not among these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failure {
+    /// To branch on.
+    pub kind: FailureKind,
+    /// What was tried, on what, and why it failed.
+    pub message: String,
+}
+
+/// The kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum FailureKind {
+    /// No such file, command or user.
+    NotFound,
+    /// It is there already.
+    Exists,
+    /// Not allowed.
+    Denied,
+    /// It is not of the kind that the request needs (a directory for a file, a pipe for a file).
+    WrongKind,
+    /// The request makes no sense.
+    Invalid,
+    /// A bound was reached; the message names it.
+    Limit,
+    /// The box's disk is full.
+    DiskFull,
+    /// The guest does not know this request.
+    Unsupported,
+    /// Anything else.
+    Io,
+}
+
+/// The tag in a data frame's header: which of the command's streams.
+pub fn stream_kind(stream: OutputStream) -> crate::frame::Kind {
+    match stream {
+        OutputStream::Stdout => crate::frame::Kind::Stdout,
+        OutputStream::Stderr => crate::frame::Kind::Stderr,
+    }
+}

@@ -1,0 +1,351 @@
+//! The plan of a jail: an ordered list of steps, as data.
+//!
+//! The host decides everything and writes it down; a fresh single-threaded process (the *builder*, `glass-guest jail`)
+//! carries it out. Steps before the hand-over run in the builder, outside; the rest run in the box's first process.
+//!
+//! ```text
+//!  host ── plan + descriptors ──▶ builder ── clone ──▶ PID 1 of the box
+//!   ▲                               │ maps ids, mounts layers, hands mounts over, exits
+//!   ├───────── Spawned{pid} ────────┘                    │ mounts, pivots, drops, filters
+//!   ├───────── Ready | Failed{step} ─────────────────────┤
+//!   └───────── commit ──────────────────────────────────▶│ serves (no commit: it exits)
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::exec::Rlimit;
+
+/// All that the builder and the guest are told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What the descriptors are that come with the plan, in order.
+    pub fds: Vec<FdRole>,
+    /// The steps, in order. None: the guest serves where it was started (the runtime `process`).
+    pub steps: Vec<PlannedStep>,
+    /// What the guest needs to know afterwards.
+    pub guest: GuestConfig,
+    /// For tests: make one step fail.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+}
+
+/// A step, and where it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedStep {
+    /// Where.
+    pub side: Side,
+    /// What.
+    pub step: Step,
+}
+
+/// Where a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// In the builder, outside the box.
+    Builder,
+    /// In the box's first process.
+    Box,
+}
+
+/// A step that is made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Its place in the list.
+    pub step: usize,
+    /// The error that it reports; 0 stands for sudden death.
+    pub errno: i32,
+}
+
+/// What a descriptor is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FdRole {
+    /// A locked file. The lock ends with the last process that holds it: that is how a box is known to be alive.
+    Alive,
+    /// The listening socket.
+    Listener,
+    /// A pidfd: the box ends when this process does.
+    Owner,
+    /// The box's directory in the cgroup v2 tree, for starting and killing commands exactly.
+    Track,
+    /// A cgroup v1 `tasks` file that the first process enters at once.
+    Tasks,
+    /// The `tasks` file of the v1 cpu controller: entered last, or the build queues behind its own quota.
+    TasksCpu,
+    /// A file with the counter `oom_kill`.
+    OomEvents,
+    /// A file with the counter `max` of refused processes.
+    PidsEvents,
+    /// A file with the most memory that the box ever held.
+    MemoryPeak,
+}
+
+/// One step of a build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    /// A mount namespace of the builder's own, so that what it mounts is seen by nobody.
+    PrivateMounts,
+    /// Start the box's first process in these new namespaces.
+    Spawn {
+        /// Which namespaces.
+        namespaces: Vec<Namespace>,
+    },
+    /// Write the maps of the box's user namespace.
+    MapIds {
+        /// Users.
+        uids: Vec<IdMap>,
+        /// Groups.
+        gids: Vec<IdMap>,
+        /// Without privilege, `setgroups` has to be given up first.
+        deny_setgroups: bool,
+    },
+    /// Mount the chain of layers with a writable top.
+    Overlay {
+        /// The layers, uppermost first.
+        lowers: Vec<Source>,
+        /// Where changes go.
+        top: Top,
+        /// Show the layers' owners shifted into the box's range: its first id.
+        idmap: Option<u32>,
+        /// Keep overlay's marks in `user.` attributes, as a mount without privilege must.
+        userxattr: bool,
+    },
+    /// Take a read-only copy of a tree of the host.
+    HostTree {
+        /// The tree.
+        source: Source,
+        /// Where it will be, inside.
+        target: String,
+        /// Show its owners shifted into the box's range, where the file system can.
+        idmap: bool,
+    },
+    /// Pass the mounts on to the box's first process and let it go.
+    HandOver,
+    /// Become this user and group of the box.
+    Become {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Enter the cgroups that came as descriptors, all but cpu.
+    JoinCgroups,
+    /// Hide where in the host's cgroup tree the box is.
+    CgroupNamespace,
+    /// Set the host name.
+    Hostname {
+        /// The name.
+        name: String,
+    },
+    /// Bring the loopback device up.
+    Loopback,
+    /// Attach the root where the rest can be mounted into it.
+    AttachRoot,
+    /// Attach the copies of host trees.
+    AttachTrees,
+    /// A file system of processes, with what leaks covered and what commands covered read-only.
+    Proc {
+        /// Covered by nothing.
+        masked: Vec<String>,
+        /// Read-only.
+        read_only: Vec<String>,
+        /// Written before they become read-only.
+        sysctls: Vec<(String, String)>,
+    },
+    /// A device directory with a few harmless nodes.
+    Dev {
+        /// Nodes taken from the host.
+        nodes: Vec<String>,
+        /// Size of /dev/shm.
+        shm_bytes: u64,
+        /// Terminals at most.
+        ptys_max: u32,
+    },
+    /// A /sys with the few files that runtimes read.
+    Sys {
+        /// Path below /sys and content.
+        files: Vec<(String, String)>,
+    },
+    /// A directory in memory.
+    Tmpfs {
+        /// Where.
+        target: String,
+        /// How large.
+        bytes: u64,
+    },
+    /// Make the new root the root, and let the old one go.
+    Pivot,
+    /// Make the root read-only.
+    ReadOnlyRoot,
+    /// Keep these capabilities of the box's user namespace, and give up the way to any other.
+    DropPrivileges {
+        /// Numbers of the capabilities.
+        keep: Vec<u32>,
+    },
+    /// Load the system call filter.
+    Filter {
+        /// The program, an instruction a number.
+        words: Vec<u64>,
+    },
+    /// Enter the cpu cgroup.
+    JoinCpu,
+}
+
+impl Step {
+    /// The step's name in errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::PrivateMounts => "private mounts",
+            Step::Spawn { .. } => "namespaces",
+            Step::MapIds { .. } => "id maps",
+            Step::Overlay { .. } => "overlay root",
+            Step::HostTree { .. } => "host tree",
+            Step::HandOver => "hand-over",
+            Step::Become { .. } => "become the box's user",
+            Step::JoinCgroups => "join cgroups",
+            Step::CgroupNamespace => "cgroup namespace",
+            Step::Hostname { .. } => "host name",
+            Step::Loopback => "loopback device",
+            Step::AttachRoot => "attach root",
+            Step::AttachTrees => "attach host trees",
+            Step::Proc { .. } => "mount /proc",
+            Step::Dev { .. } => "mount /dev",
+            Step::Sys { .. } => "mount /sys",
+            Step::Tmpfs { .. } => "mount tmpfs",
+            Step::Pivot => "pivot root",
+            Step::ReadOnlyRoot => "read-only root",
+            Step::DropPrivileges { .. } => "drop privileges",
+            Step::Filter { .. } => "system call filter",
+            Step::JoinCpu => "join cpu cgroup",
+        }
+    }
+}
+
+/// A kind of namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Namespace {
+    /// Users and groups.
+    User,
+    /// Mounts.
+    Mount,
+    /// Processes.
+    Pid,
+    /// System V IPC and message queues.
+    Ipc,
+    /// Host name.
+    Uts,
+    /// Network.
+    Net,
+}
+
+/// A stretch of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMap {
+    /// First id inside.
+    pub inside: u32,
+    /// First id outside.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// A directory of the host, named so that a swap is noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Where it is.
+    pub path: String,
+    /// The device it was on when the host looked.
+    pub dev: u64,
+    /// Its inode then.
+    pub ino: u64,
+}
+
+/// Where a box's changes go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Top {
+    /// A directory with `u` and `w` in it.
+    Directory(Source),
+    /// Memory, with an exact bound.
+    Memory {
+        /// How much.
+        bytes: u64,
+        /// How many files.
+        inodes: u64,
+    },
+}
+
+/// What the guest needs to know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestConfig {
+    /// Environment of every command.
+    pub env: Vec<(String, String)>,
+    /// Working directory of commands that name none.
+    pub cwd: String,
+    /// User of commands that name none; empty: whoever the guest is.
+    pub user: String,
+    /// The box is over after this time.
+    pub ttl_ms: Option<u64>,
+    /// The longest that a command may run, unless it asks for less.
+    pub timeout_ms: Option<u64>,
+    /// Bytes kept of a command's output.
+    pub kept_output_bytes: Option<u64>,
+    /// Limits of every process.
+    pub rlimits: Vec<Rlimit>,
+    /// How the processes of one command are told from those of another.
+    pub tracking: Tracking,
+    /// Close the file system of commands to devices with Landlock.
+    pub landlock: bool,
+    /// The filter that each command gets on top.
+    pub command_filter: Vec<u64>,
+    /// Commands are ended when the file system below the root has less than this left.
+    pub disk_reserve_bytes: Option<u64>,
+    /// Change users with the kernel's help (the guest has the right to).
+    pub switch_users: bool,
+    /// The box is a box: the guest is its PID 1 and may kill everything around it.
+    pub contained: bool,
+}
+
+/// How the processes of one command are told from those of another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tracking {
+    /// A cgroup each.
+    Cgroup,
+    /// A UTS namespace each: inherited, and nothing a command does can shed it.
+    Tag,
+    /// The process group and the descendants that can be found. Only without isolation.
+    #[default]
+    Group,
+}
+
+/// What the builder and the box's first process tell the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum Report {
+    /// The first process exists and has this number outside.
+    Spawned {
+        /// Its number.
+        pid: i32,
+    },
+    /// Everything is built.
+    Ready,
+    /// A step failed. The process has ended.
+    Failed(StepFailure),
+}
+
+/// A step that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepFailure {
+    /// Its place in the list.
+    pub index: usize,
+    /// Its name.
+    pub step: String,
+    /// The path, option or word that it stumbled over.
+    pub on: String,
+    /// The kernel's answer.
+    pub errno: i32,
+}

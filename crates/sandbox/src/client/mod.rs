@@ -1,0 +1,277 @@
+//! The host's end of the wall: frames over one byte stream, many conversations at once.
+//!
+//! The guest is hostile: its frames are checked before they are believed, what it sends on a stream is held against
+//! the credit that it was given, and one word out of place closes the link for good.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
+use glasshouse_protocol::limits::{FRAME_BODY_MAX, STREAM_CREDIT};
+use glasshouse_protocol::{Failure, FailureKind, Hello, Reply, Request, VERSION};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::limits::{REPLY_TIMEOUT, STREAM_FRAMES};
+
+/// A connection to a guest.
+#[derive(Clone)]
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    streams: Mutex<Streams>,
+    reader: Mutex<Option<tokio::task::AbortHandle>>,
+}
+
+#[derive(Default)]
+struct Streams {
+    last: u32,
+    open: HashMap<u32, Open>,
+    /// Why no more streams can be opened.
+    closed: Option<String>,
+}
+
+struct Open {
+    frames: mpsc::Sender<Frame>,
+    allowance: Arc<AtomicI64>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.abort();
+        }
+    }
+}
+
+/// One request and all that belongs to it.
+pub(crate) struct Stream {
+    id: u32,
+    link: Link,
+    frames: mpsc::Receiver<Frame>,
+    allowance: Arc<AtomicI64>,
+}
+
+impl Link {
+    /// Takes over a stream to a guest and greets it.
+    pub(crate) async fn start(stream: std::os::unix::net::UnixStream) -> Result<Link> {
+        stream.set_nonblocking(true).context("use the stream to the guest")?;
+        let stream = UnixStream::from_std(stream).context("use the stream to the guest")?;
+        let (read, write) = stream.into_split();
+        let shared = Arc::new(Shared {
+            writer: tokio::sync::Mutex::new(write),
+            streams: Mutex::default(),
+            reader: Mutex::default(),
+        });
+        let reader = tokio::spawn(receive(read, Arc::downgrade(&shared)));
+        *shared.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.abort_handle());
+        let link = Link { shared };
+        link.send(0, &Request::Hello(Hello { version: VERSION, features: Vec::new() })).await?;
+        Ok(link)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the guest cannot be reached any more, if so.
+    pub(crate) fn closed(&self) -> Option<String> {
+        self.streams().closed.clone()
+    }
+
+    /// Opens a stream with a request.
+    pub(crate) async fn open(&self, request: &Request) -> Result<Stream> {
+        let (sender, frames) = mpsc::channel(STREAM_FRAMES);
+        let allowance = Arc::new(AtomicI64::new(STREAM_CREDIT as i64));
+        let id = {
+            let mut streams = self.streams();
+            if let Some(why) = &streams.closed {
+                return Err(Error::new(ErrorKind::Gone, format!("the box is gone: {why}")));
+            }
+            loop {
+                // 0 is for greetings.
+                streams.last = streams.last.wrapping_add(1).max(1);
+                if !streams.open.contains_key(&streams.last) {
+                    break;
+                }
+            }
+            let id = streams.last;
+            streams.open.insert(id, Open { frames: sender, allowance: allowance.clone() });
+            id
+        };
+        let stream = Stream { id, link: self.clone(), frames, allowance };
+        self.send(id, request).await?;
+        Ok(stream)
+    }
+
+    /// Asks a short question. A guest that is silent for too long is as good as gone.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Reply> {
+        let mut stream = self.open(request).await?;
+        match tokio::time::timeout(REPLY_TIMEOUT, stream.reply()).await {
+            Ok(reply) => reply,
+            Err(_) => Err(Error::new(ErrorKind::Failed, "the box's guest does not answer; `glass kill` removes the box")),
+        }
+    }
+
+    async fn send(&self, stream: u32, request: &Request) -> Result<()> {
+        let body = serde_json::to_vec(request)
+            .map_err(|e| Error::new(ErrorKind::Invalid, format!("cannot put the request into words: {e}")))?;
+        if body.len() > FRAME_BODY_MAX {
+            let message = format!("the request is {} bytes, more than {FRAME_BODY_MAX}", body.len());
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        self.send_frame(stream, Kind::Request, &body).await
+    }
+
+    async fn send_frame(&self, stream: u32, kind: Kind, body: &[u8]) -> Result<()> {
+        let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + body.len());
+        frame::put(&mut bytes, stream, kind, body);
+        let mut writer = self.shared.writer.lock().await;
+        writer.write_all(&bytes).await.map_err(|e| {
+            let message = format!("the box is gone: {e}");
+            Error::new(ErrorKind::Gone, message)
+        })
+    }
+}
+
+impl Stream {
+    /// The next frame. `None`: the link is closed, and so is the box, as far as we can tell.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        self.frames.recv().await
+    }
+
+    /// The next frame, which has to be a reply.
+    pub(crate) async fn reply(&mut self) -> Result<Reply> {
+        loop {
+            let Some(frame) = self.next().await else {
+                let why = self.link.closed().unwrap_or_else(|| "the link was closed".into());
+                return Err(Error::new(ErrorKind::Gone, format!("the box is gone: {why}")));
+            };
+            match frame.kind {
+                Kind::Reply => return understand(&frame),
+                _ => continue,
+            }
+        }
+    }
+
+    /// Lets the guest send so much more.
+    pub(crate) async fn grant(&self, bytes: u64) -> Result<()> {
+        self.allowance.fetch_add(bytes as i64, Ordering::Relaxed);
+        self.link.send_frame(self.id, Kind::Credit, &bytes.to_le_bytes()).await
+    }
+
+    /// The way to send on this stream from elsewhere.
+    pub(crate) fn sender(&self) -> StreamSender {
+        StreamSender { id: self.id, link: self.link.clone() }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.link.streams().open.remove(&self.id);
+    }
+}
+
+/// Sends on a stream.
+#[derive(Clone)]
+pub(crate) struct StreamSender {
+    id: u32,
+    link: Link,
+}
+
+impl StreamSender {
+    pub(crate) async fn data(&self, bytes: &[u8]) -> Result<()> {
+        self.link.send_frame(self.id, Kind::Data, bytes).await
+    }
+
+    pub(crate) async fn end(&self) -> Result<()> {
+        self.link.send_frame(self.id, Kind::End, &[]).await
+    }
+
+    pub(crate) async fn request(&self, request: &Request) -> Result<()> {
+        self.link.send(self.id, request).await
+    }
+}
+
+/// Reads a reply; one that says no becomes an error.
+pub(crate) fn understand(frame: &Frame) -> Result<Reply> {
+    match serde_json::from_slice(&frame.body) {
+        Ok(Reply::Failed(failure)) => Err(failed(failure)),
+        Ok(reply) => Ok(reply),
+        Err(e) => Err(Error::new(ErrorKind::Failed, format!("the guest's answer is not understood: {e}"))),
+    }
+}
+
+fn failed(failure: Failure) -> Error {
+    let kind = match failure.kind {
+        FailureKind::NotFound => ErrorKind::NotFound,
+        FailureKind::Exists => ErrorKind::Exists,
+        FailureKind::Denied => ErrorKind::Denied,
+        FailureKind::WrongKind | FailureKind::Invalid => ErrorKind::Invalid,
+        FailureKind::Limit => ErrorKind::Limit,
+        FailureKind::DiskFull => ErrorKind::DiskFull,
+        FailureKind::Unsupported => ErrorKind::Unsupported,
+        FailureKind::Io => ErrorKind::Failed,
+    };
+    Error::new(kind, failure.message)
+}
+
+/// An answer that makes no sense for the question.
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    let text = format!("{reply:?}");
+    let shown: String = text.chars().take(100).collect();
+    Error::new(ErrorKind::Failed, format!("the guest answered something else than was asked: {shown}"))
+}
+
+async fn receive(mut read: OwnedReadHalf, shared: std::sync::Weak<Shared>) {
+    let mut decoder = Decoder::default();
+    let mut buffer = vec![0; 64 * 1024];
+    let why = loop {
+        let n = match read.read(&mut buffer).await {
+            Ok(0) => break "its first process has ended".to_owned(),
+            Ok(n) => n,
+            Err(e) => break e.to_string(),
+        };
+        decoder.feed(&buffer[..n]);
+        match dispatch(&mut decoder, &shared).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(why) => break why,
+        }
+    };
+    if let Some(shared) = shared.upgrade() {
+        let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.closed = Some(why);
+        // Every reader learns it from the end of its stream.
+        streams.open.clear();
+    }
+}
+
+/// Hands whole frames to their streams. `Ok(false)`: nobody is there any more.
+async fn dispatch(decoder: &mut Decoder, shared: &std::sync::Weak<Shared>) -> std::result::Result<bool, String> {
+    while let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? {
+        let Some(shared) = shared.upgrade() else { return Ok(false) };
+        let target = {
+            let streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.open.get(&frame.stream).map(|open| (open.frames.clone(), open.allowance.clone()))
+        };
+        drop(shared);
+        // What comes after a stream was given up is of no interest.
+        let Some((frames, allowance)) = target else { continue };
+        if matches!(frame.kind, Kind::Data | Kind::Stdout | Kind::Stderr) {
+            let size = frame.body.len() as i64 - if frame.kind == Kind::Data { 0 } else { frame::OFFSET_BYTES as i64 };
+            if allowance.fetch_sub(size, Ordering::Relaxed) < size {
+                return Err("its guest sent more than it was allowed to".into());
+            }
+        }
+        let _ = frames.send(frame).await;
+    }
+    Ok(true)
+}

@@ -1,0 +1,333 @@
+//! The driver: the one owner of a box in this process.
+//!
+//! Everything that changes a box arrives here as one [`Act`]; the driver passes it on to the guest and writes the
+//! record, so that embedded use, the program and every dialect are recorded alike and in one order. Each command has
+//! a *relay* beside the driver, which carries its bytes from the guest to the caller and says when it starts and ends.
+//!
+//! ```text
+//!            Exec                    Started{exec}                 Ended{report}
+//!  caller ──────────▶ driver ──────▶ relay ─────────▶ driver ─ … ─▶ driver ──▶ relay ──▶ caller
+//!                       │ opens a stream │ output, credit  (records)      (records)   Ended
+//!                       ▼                ▼
+//!                     guest            caller
+//! ```
+
+use std::sync::Arc;
+
+use glasshouse_protocol::frame::Kind;
+use glasshouse_protocol::{
+    Chunk, ExecInfo, ExecSpec, Exit, ExitReport, OutputStream, Reply, Request,
+};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::client::{self, Link, Stream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::{Exec, ExecEvent, ExecInput, HeadTail};
+use crate::limits::{ACTS, EVENTS, RECORDED_BYTES};
+use crate::record::{Record, report_of};
+
+/// What can be asked of a driver, or told to it.
+pub(crate) enum Act {
+    Exec { spec: Box<ExecSpec>, answer: oneshot::Sender<Result<Exec>> },
+    Attach { exec: u64, from: u64, follow: bool, answer: oneshot::Sender<Result<Exec>> },
+    Call { request: Request, answer: oneshot::Sender<Result<Reply>> },
+    /// From a relay: the command runs.
+    Started { exec: u64, spec: Box<ExecSpec> },
+    /// From a relay: the command has ended. The answer comes when that is on record.
+    Ended { exec: u64, report: ExitReport, stdout: HeadTail, stderr: HeadTail, recorded: oneshot::Sender<()> },
+    /// A file operation is done.
+    File { op: &'static str, path: String, bytes: Option<u64>, error: Option<String> },
+    /// Stdin that was sent to a command.
+    Stdin { exec: u64, bytes: HeadTail },
+    /// The box is about to be removed: nothing after this.
+    Close { why: &'static str, answer: oneshot::Sender<()> },
+}
+
+/// The way to a driver.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    acts: mpsc::Sender<Act>,
+    pub(crate) link: Link,
+}
+
+impl Handle {
+    pub(crate) async fn act<T>(&self, act: impl FnOnce(oneshot::Sender<T>) -> Act) -> Result<T> {
+        let gone = || Error::new(ErrorKind::Gone, "the box has been closed");
+        let (answer, wait) = oneshot::channel();
+        self.acts.send(act(answer)).await.map_err(|_| gone())?;
+        wait.await.map_err(|_| gone())
+    }
+
+    pub(crate) async fn tell(&self, act: Act) {
+        // A driver that is gone has nothing to record any more.
+        let _ = self.acts.send(act).await;
+    }
+}
+
+/// Starts the driver of a box.
+pub(crate) fn start(link: Link, record: Record, kept_bytes: u64) -> Handle {
+    let (acts, inbox) = mpsc::channel(ACTS);
+    let handle = Handle { acts: acts.clone(), link: link.clone() };
+    let driver = Driver { link, record, acts: acts.downgrade(), kept_bytes };
+    tokio::spawn(driver.run(inbox));
+    handle
+}
+
+struct Driver {
+    link: Link,
+    record: Record,
+    /// Weak: a driver whose box nobody holds any more ends.
+    acts: mpsc::WeakSender<Act>,
+    kept_bytes: u64,
+}
+
+impl Driver {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Act>) {
+        while let Some(act) = inbox.recv().await {
+            match act {
+                Act::Exec { spec, answer } => self.exec(spec, answer).await,
+                Act::Attach { exec, from, follow, answer } => self.attach(exec, from, follow, answer).await,
+                Act::Call { request, answer } => self.call(request, answer),
+                Act::Started { exec, spec } => self.record.started(exec, &spec),
+                Act::Ended { exec, report, stdout, stderr, recorded } => {
+                    self.record.ended(exec, report, stdout, stderr);
+                    let _ = recorded.send(());
+                }
+                Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
+                Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),
+                Act::Close { why, answer } => {
+                    self.record.box_ended(why);
+                    let _ = answer.send(());
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn exec(&mut self, spec: Box<ExecSpec>, answer: oneshot::Sender<Result<Exec>>) {
+        let Some(acts) = self.acts.upgrade() else { return };
+        match self.link.open(&Request::Exec(spec.clone())).await {
+            Ok(stream) => {
+                let kept_bytes = spec.kept_output_bytes.unwrap_or(self.kept_bytes);
+                let relay = Relay::new(self.link.clone(), stream, Some((spec, acts)), kept_bytes);
+                tokio::spawn(relay.run(answer));
+            }
+            Err(e) => {
+                let _ = answer.send(Err(e));
+            }
+        }
+    }
+
+    async fn attach(&mut self, exec: u64, from: u64, follow: bool, answer: oneshot::Sender<Result<Exec>>) {
+        match self.link.open(&Request::Attach { exec, from, follow }).await {
+            Ok(stream) => {
+                let relay = Relay::new(self.link.clone(), stream, None, self.kept_bytes);
+                tokio::spawn(relay.run(answer));
+            }
+            Err(e) => {
+                let _ = answer.send(Err(e));
+            }
+        }
+    }
+
+    /// A short question, asked beside the loop: a silent guest holds up nobody else.
+    fn call(&mut self, request: Request, answer: oneshot::Sender<Result<Reply>>) {
+        match &request {
+            Request::Signal { exec, signal, .. } => self.record.signal(*exec, *signal),
+            Request::Kill { exec } => self.record.signal(*exec, 9),
+            _ => {}
+        }
+        let link = self.link.clone();
+        tokio::spawn(async move {
+            let _ = answer.send(link.call(&request).await);
+        });
+    }
+}
+
+/// Puts on record how commands ended that nobody was there to see.
+pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Result<()> {
+    let execs: Vec<ExecInfo> = match link.call(&Request::Unrecorded).await? {
+        Reply::Unrecorded { execs } => execs,
+        other => return Err(client::unexpected(&other)),
+    };
+    for info in execs {
+        let Some(report) = report_of(&info) else { continue };
+        let mut stream = link.open(&Request::Attach { exec: info.exec, from: 0, follow: false }).await?;
+        let (mut stdout, mut stderr) = (recorded(), recorded());
+        while let Some(frame) = stream.next().await {
+            match frame.kind {
+                Kind::Stdout | Kind::Stderr => {
+                    let Ok((_, bytes)) = frame.output() else { break };
+                    if frame.kind == Kind::Stdout { stdout.push(bytes) } else { stderr.push(bytes) }
+                    stream.grant(bytes.len() as u64).await?;
+                }
+                Kind::Reply => match client::understand(&frame) {
+                    Ok(Reply::Started { .. } | Reply::Gap { .. }) => {}
+                    _ => break,
+                },
+                _ => {}
+            }
+        }
+        record.ended(info.exec, report, stdout, stderr);
+    }
+    Ok(())
+}
+
+fn recorded() -> HeadTail {
+    HeadTail::new(RECORDED_BYTES as u64)
+}
+
+/// Carries one command's bytes.
+struct Relay {
+    link: Link,
+    stream: Stream,
+    /// What was started and whom to tell of it; none for a reader that came later.
+    starter: Option<(Box<ExecSpec>, mpsc::Sender<Act>)>,
+    background: bool,
+    kept_bytes: u64,
+    room: Arc<Semaphore>,
+    exec: u64,
+    stdout: HeadTail,
+    stderr: HeadTail,
+}
+
+impl Relay {
+    fn new(
+        link: Link,
+        stream: Stream,
+        starter: Option<(Box<ExecSpec>, mpsc::Sender<Act>)>,
+        kept_bytes: u64,
+    ) -> Relay {
+        let background = starter.as_ref().is_none_or(|(spec, _)| spec.background);
+        let room = ExecInput::first_room();
+        let (stdout, stderr) = (recorded(), recorded());
+        Relay { link, stream, starter, background, kept_bytes, room, exec: 0, stdout, stderr }
+    }
+
+    async fn run(mut self, answer: oneshot::Sender<Result<Exec>>) {
+        let (events, receiver) = mpsc::channel(EVENTS);
+        let first = match self.stream.reply().await {
+            Err(e) => {
+                let _ = answer.send(Err(e));
+                return;
+            }
+            Ok(reply) => reply,
+        };
+        let exec = match &first {
+            Reply::Started { exec, .. } | Reply::Ended { exec, .. } => *exec,
+            other => {
+                let _ = answer.send(Err(client::unexpected(other)));
+                return;
+            }
+        };
+        self.exec = exec;
+        if let Some((spec, acts)) = &self.starter {
+            let _ = acts.send(Act::Started { exec, spec: spec.clone() }).await;
+        }
+        let input = ExecInput::new(exec, self.link.clone(), self.stream.sender(), self.room.clone());
+        let unwanted = answer.send(Ok(Exec::new(exec, receiver, input, self.kept_bytes))).is_err();
+        if let Reply::Ended { report, .. } = first {
+            return self.end(report, &events).await;
+        }
+        let mut wanted = !unwanted;
+        if !wanted {
+            self.given_up().await;
+        }
+        let report = loop {
+            tokio::select! {
+                biased;
+                frame = self.stream.next() => match frame {
+                    None => break self.gone(),
+                    Some(frame) => match self.frame(frame, &events, &mut wanted).await {
+                        Some(report) => break report,
+                        None => continue,
+                    },
+                },
+                () = events.closed(), if wanted => {
+                    wanted = false;
+                    self.given_up().await;
+                }
+            }
+        };
+        if let Some(report) = report {
+            self.end(report, &events).await;
+        }
+    }
+
+    /// Handles a frame. `Some`: it was the last one, with a report if the command has ended.
+    #[expect(clippy::option_option, reason = "the end of the stream and the end of the command are two things")]
+    async fn frame(
+        &mut self,
+        frame: glasshouse_protocol::Frame,
+        events: &mpsc::Sender<ExecEvent>,
+        wanted: &mut bool,
+    ) -> Option<Option<ExitReport>> {
+        let event = match frame.kind {
+            Kind::Stdout | Kind::Stderr => {
+                let (offset, bytes) = frame.output().ok()?;
+                let stream = if frame.kind == Kind::Stdout { OutputStream::Stdout } else { OutputStream::Stderr };
+                match stream {
+                    OutputStream::Stdout => self.stdout.push(bytes),
+                    OutputStream::Stderr => self.stderr.push(bytes),
+                }
+                ExecEvent::Output(Chunk { stream, offset, bytes: bytes.to_vec() })
+            }
+            Kind::Credit => {
+                let room = frame.credit().unwrap_or(0).min(Semaphore::MAX_PERMITS as u64 / 2);
+                let now = self.room.available_permits() as u64;
+                // What a guest grants beyond any sense is not kept.
+                self.room.add_permits(room.min((1 << 30_u64) - now.min(1 << 30)) as usize);
+                return None;
+            }
+            Kind::Reply => match client::understand(&frame) {
+                Ok(Reply::Gap { from, to }) => ExecEvent::Gap { from, to },
+                Ok(Reply::UpToDate { offset }) => {
+                    let _ = events.send(ExecEvent::UpToDate { offset }).await;
+                    return Some(None);
+                }
+                Ok(Reply::Ended { report, .. }) => return Some(Some(report)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let bytes = match &event {
+            ExecEvent::Output(chunk) => chunk.bytes.len() as u64,
+            _ => 0,
+        };
+        if *wanted && events.send(event).await.is_err() {
+            *wanted = false;
+            self.given_up().await;
+        }
+        if bytes > 0 {
+            let _ = self.stream.grant(bytes).await;
+        }
+        None
+    }
+
+    /// Nobody listens any more: a command of the foreground ends with its caller.
+    async fn given_up(&self) {
+        if !self.background {
+            let _ = self.link.call(&Request::Kill { exec: self.exec }).await;
+        }
+    }
+
+    fn gone(&self) -> Option<ExitReport> {
+        let why = self.link.closed().unwrap_or_else(|| "the link was closed".into());
+        let mut report = ExitReport::never_ran(Exit::BoxGone { why });
+        (report.stdout_bytes, report.stderr_bytes) = (self.stdout.total(), self.stderr.total());
+        Some(report)
+    }
+
+    async fn end(self, report: ExitReport, events: &mpsc::Sender<ExecEvent>) {
+        self.room.close();
+        if let Some((_, acts)) = &self.starter {
+            let (recorded, wait) = oneshot::channel();
+            let (stdout, stderr) = (self.stdout, self.stderr);
+            let act = Act::Ended { exec: self.exec, report: report.clone(), stdout, stderr, recorded };
+            if acts.send(act).await.is_ok() {
+                let _ = wait.await;
+            }
+        }
+        let _ = events.send(ExecEvent::Ended(report)).await;
+    }
+}

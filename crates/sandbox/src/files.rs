@@ -1,0 +1,437 @@
+//! Files of a box. Every path is a path inside, and is resolved there by the guest.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use glasshouse_linux::archive;
+use glasshouse_protocol::frame::Kind;
+use glasshouse_protocol::limits::DATA_CHUNK_MAX;
+use glasshouse_protocol::{
+    Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request,
+};
+use tokio::sync::mpsc;
+
+use crate::client::{self, Stream};
+use crate::driver::Act;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::exec::ExecInput;
+use crate::limits::READ_FILE_BYTES;
+use crate::sandbox::Sandbox;
+use crate::sandboxes::blocking;
+
+/// Pieces of a tree that wait between the disk and the guest.
+const PIECES: usize = 8;
+
+impl Sandbox {
+    /// Reads a file, or a part of it, into memory.
+    pub async fn read_file(&self, path: &str, offset: u64, length: Option<u64>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let op = FileOp::Read { path: path.into(), offset, length };
+        self.download(op, |piece| {
+            if (bytes.len() + piece.len()) as u64 > READ_FILE_BYTES {
+                let message = format!("{path} is larger than {READ_FILE_BYTES} bytes; read it in parts or copy it out");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })
+        .await?;
+        Ok(bytes)
+    }
+
+    /// Replaces a file: whole, or not at all. Missing directories above it are made.
+    pub async fn write_file(&self, path: &str, bytes: &[u8], mode: Option<u32>) -> Result<()> {
+        let op = FileOp::Write { path: path.into(), mode, parents: true };
+        self.upload("write", path, op, bytes).await
+    }
+
+    /// Adds to the end of a file.
+    pub async fn append_file(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.upload("append", path, FileOp::Append { path: path.into() }, bytes).await
+    }
+
+    /// One page of a directory, sorted by name, after the name `after`.
+    pub async fn list_dir(&self, path: &str, after: Option<&str>, limit: Option<usize>) -> Result<ListPage> {
+        let op = FileOp::List { path: path.into(), after: after.map(str::to_owned), limit };
+        match self.file(op).await? {
+            FileResult::Page(page) => Ok(page),
+            other => Err(client::unexpected(&Reply::File(other))),
+        }
+    }
+
+    /// What a path names; with `follow`, what a link at its end leads to.
+    pub async fn stat(&self, path: &str, follow: bool) -> Result<FileStat> {
+        match self.file(FileOp::Stat { path: path.into(), follow }).await? {
+            FileResult::Stat(stat) => Ok(stat),
+            other => Err(client::unexpected(&Reply::File(other))),
+        }
+    }
+
+    /// Makes a directory; with `parents`, those above it too, and it may be there already.
+    pub async fn make_dir(&self, path: &str, parents: bool) -> Result<()> {
+        let op = FileOp::Mkdir { path: path.into(), parents, mode: None };
+        self.change("mkdir", path, op).await
+    }
+
+    /// Moves a file or a tree.
+    pub async fn move_file(&self, from: &str, to: &str, overwrite: bool) -> Result<()> {
+        let op = FileOp::Move { from: from.into(), to: to.into(), overwrite };
+        self.change("move", &format!("{from} -> {to}"), op).await
+    }
+
+    /// Removes a file, a link or an empty directory; with `recursive`, a whole tree.
+    pub async fn remove_file(&self, path: &str, recursive: bool) -> Result<()> {
+        let op = FileOp::Remove { path: path.into(), recursive };
+        if !recursive {
+            return self.change("remove", path, op).await;
+        }
+        let result = match self.open(op).await {
+            Ok(mut stream) => work_end(&mut stream, |_| Ok(())).await,
+            Err(e) => Err(e),
+        };
+        self.told("remove", path, None, result).await
+    }
+
+    /// Changes permission bits.
+    pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
+        self.change("chmod", path, FileOp::Chmod { path: path.into(), mode }).await
+    }
+
+    /// Copies a file or a tree into the box, as `cp -r` would: into `to` if that is a directory, else as `to`.
+    pub async fn copy_in(&self, from: &Path, to: &str) -> Result<()> {
+        let meta = std::fs::metadata(from).context(format_args!("read {}", from.display()))?;
+        let into_dir = match self.stat(to, true).await {
+            Ok(stat) => stat.kind == FileKind::Directory,
+            Err(e) if e.kind() == ErrorKind::NotFound => to.ends_with('/'),
+            Err(e) => return Err(e),
+        };
+        let target = if into_dir { join(to, &file_name(from)?) } else { to.to_owned() };
+        let result = if meta.is_dir() { self.tree_in(from, &target).await } else { self.file_in(from, &target).await };
+        self.told("copy in", &target, None, result).await
+    }
+
+    /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
+    pub async fn copy_out(&self, from: &str, to: &Path) -> Result<()> {
+        let stat = self.stat(from, true).await?;
+        let name = from.trim_end_matches('/').rsplit('/').next().filter(|name| !matches!(*name, "" | "." | ".."));
+        let target = match name {
+            Some(name) if to.is_dir() => to.join(name),
+            _ => to.to_owned(),
+        };
+        let result = match stat.kind {
+            FileKind::Directory => self.tree_out(from, &target).await,
+            _ => self.file_out(from, &target, stat.mode).await,
+        };
+        self.told("copy out", from, None, result).await
+    }
+
+    async fn tree_in(&self, from: &Path, to: &str) -> Result<()> {
+        let mut stream = self.open(FileOp::TarIn { path: to.into() }).await?;
+        let (pieces, mut inbox) = mpsc::channel::<Vec<u8>>(PIECES);
+        let path = from.to_owned();
+        let packing = blocking(move || {
+            let shown = path.display().to_string();
+            archive::pack(&path, PieceWriter { pieces, piece: Vec::new() }).context(format_args!("read {shown}"))
+        });
+        let room = ExecInput::first_room();
+        let sender = stream.sender();
+        let feed = {
+            let room = room.clone();
+            async move {
+                while let Some(piece) = inbox.recv().await {
+                    let Ok(permit) = room.acquire_many(piece.len() as u32).await else { break };
+                    permit.forget();
+                    sender.data(&piece).await?;
+                }
+                sender.end().await
+            }
+        };
+        let end = async {
+            let ended = work_end(&mut stream, |granted| {
+                room.add_permits(granted);
+                Ok(())
+            })
+            .await;
+            // Nothing more is read inside: whoever waits for room goes on and finds that out.
+            room.close();
+            ended
+        };
+        let (packed, fed, ended) = tokio::join!(packing, feed, end);
+        // The guest's word first: it knows why it stopped reading.
+        ended?;
+        fed?;
+        packed
+    }
+
+    async fn tree_out(&self, from: &str, to: &Path) -> Result<()> {
+        std::fs::create_dir_all(to).context(format_args!("make {}", to.display()))?;
+        let dir = std::fs::File::open(to).context(format_args!("open {}", to.display()))?;
+        let mut stream = self.open(FileOp::TarOut { path: from.into() }).await?;
+        let (pieces, inbox) = mpsc::channel::<Vec<u8>>(PIECES);
+        let shown = to.display().to_string();
+        let unpacking = blocking(move || {
+            let mut reader = PieceReader { pieces: inbox, piece: io::Cursor::new(Vec::new()) };
+            let done = archive::unpack(&mut reader, dir.as_fd()).context(format_args!("write below {shown}"));
+            // What comes after the archive's end is padding.
+            io::copy(&mut reader, &mut io::sink()).context("read the rest of the archive")?;
+            done
+        });
+        let end = relay_out(&mut stream, pieces);
+        let (unpacked, ended) = tokio::join!(unpacking, end);
+        unpacked?;
+        ended
+    }
+
+    async fn file_in(&self, from: &Path, to: &str) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let mut file = std::fs::File::open(from).context(format_args!("read {}", from.display()))?;
+        let mode = file.metadata().context(format_args!("read {}", from.display()))?.permissions().mode() & 0o777;
+        let op = FileOp::Write { path: to.into(), mode: Some(mode), parents: false };
+        let mut upload = Upload::open(self, op).await?;
+        let mut piece = vec![0; DATA_CHUNK_MAX];
+        loop {
+            let n = file.read(&mut piece).context(format_args!("read {}", from.display()))?;
+            if n == 0 {
+                return upload.finish().await.map(|_| ());
+            }
+            upload.send(&piece[..n]).await?;
+        }
+    }
+
+    async fn file_out(&self, from: &str, to: &Path, mode: u32) -> Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut temporary = to.as_os_str().to_owned();
+        temporary.push(OsString::from(format!(".{}~", std::process::id())));
+        let temporary = Path::new(&temporary);
+        let options = std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(temporary);
+        let mut file = options.context(format_args!("write {}", to.display()))?;
+        let op = FileOp::Read { path: from.into(), offset: 0, length: None };
+        let copied = self
+            .download(op, |piece| file.write_all(piece).context(format_args!("write {}", to.display())))
+            .await
+            .and_then(|()| std::fs::rename(temporary, to).context(format_args!("write {}", to.display())));
+        if copied.is_err() {
+            let _ = std::fs::remove_file(temporary);
+        }
+        copied
+    }
+
+    async fn open(&self, file: FileOp) -> Result<Stream> {
+        self.driver.link.open(&Request::File { file, user: None }).await
+    }
+
+    async fn file(&self, file: FileOp) -> Result<FileResult> {
+        match self.driver.link.call(&Request::File { file, user: None }).await? {
+            Reply::File(result) => Ok(result),
+            other => Err(client::unexpected(&other)),
+        }
+    }
+
+    async fn change(&self, verb: &'static str, path: &str, op: FileOp) -> Result<()> {
+        let result = self.file(op).await.map(|_| ());
+        self.told(verb, path, None, result).await
+    }
+
+    /// Puts an operation on record.
+    async fn told(&self, op: &'static str, path: &str, bytes: Option<u64>, result: Result<()>) -> Result<()> {
+        let error = result.as_ref().err().map(ToString::to_string);
+        self.driver.tell(Act::File { op, path: path.into(), bytes, error }).await;
+        result
+    }
+
+    async fn upload(&self, verb: &'static str, path: &str, op: FileOp, bytes: &[u8]) -> Result<()> {
+        let result = async {
+            let mut upload = Upload::open(self, op).await?;
+            for piece in bytes.chunks(DATA_CHUNK_MAX) {
+                upload.send(piece).await?;
+            }
+            upload.finish().await
+        }
+        .await;
+        let written = result.as_ref().ok().copied();
+        self.told(verb, path, written, result.map(|_| ())).await
+    }
+
+    async fn download(&self, op: FileOp, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut stream = self.open(op).await?;
+        loop {
+            let Some(frame) = stream.next().await else {
+                return Err(gone());
+            };
+            match frame.kind {
+                Kind::Data => {
+                    take(&frame.body)?;
+                    stream.grant(frame.body.len() as u64).await?;
+                }
+                Kind::Reply => return client::understand(&frame).map(|_| ()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Gone, "the box is gone")
+}
+
+fn join(dir: &str, name: &str) -> String {
+    format!("{}/{name}", dir.trim_end_matches('/'))
+}
+
+fn file_name(path: &Path) -> Result<String> {
+    let absolute = std::fs::canonicalize(path).context(format_args!("read {}", path.display()))?;
+    let name = path.file_name().or(absolute.file_name()).and_then(|name| name.to_str()).map(str::to_owned);
+    name.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{} has no name that is UTF-8", path.display())))
+}
+
+/// A file on its way in.
+struct Upload {
+    stream: Stream,
+    room: u64,
+}
+
+impl Upload {
+    async fn open(sandbox: &Sandbox, op: FileOp) -> Result<Upload> {
+        let mut stream = sandbox.open(op).await?;
+        match stream.reply().await? {
+            Reply::Ready => Ok(Upload { stream, room: glasshouse_protocol::limits::STDIN_CREDIT }),
+            other => Err(client::unexpected(&other)),
+        }
+    }
+
+    async fn send(&mut self, piece: &[u8]) -> Result<()> {
+        while self.room < piece.len() as u64 {
+            let frame = self.stream.next().await.ok_or_else(gone)?;
+            match frame.kind {
+                Kind::Credit => self.room = self.room.saturating_add(frame.credit().unwrap_or(0)),
+                // The guest says why it takes no more.
+                Kind::Reply => return Err(client::understand(&frame).map_or_else(|e| e, |other| client::unexpected(&other))),
+                _ => {}
+            }
+        }
+        self.room -= piece.len() as u64;
+        self.stream.sender().data(piece).await
+    }
+
+    async fn finish(mut self) -> Result<u64> {
+        self.stream.sender().end().await?;
+        match self.stream.reply().await? {
+            Reply::File(FileResult::Done { bytes }) => Ok(bytes),
+            other => Err(client::unexpected(&other)),
+        }
+    }
+}
+
+/// Waits for the end of work on a tree; `granted` hears of room for more bytes.
+async fn work_end(stream: &mut Stream, mut granted: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    let mut message = Vec::new();
+    while let Some(frame) = stream.next().await {
+        match frame.kind {
+            Kind::Credit => granted(frame.credit().unwrap_or(0).min(1 << 20) as usize)?,
+            Kind::Stderr => take_message(&mut message, &frame),
+            Kind::Reply => {
+                if let Reply::Ended { report, .. } = client::understand(&frame)? {
+                    return worked(&report.exit, &message);
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(gone())
+}
+
+async fn relay_out(stream: &mut Stream, pieces: mpsc::Sender<Vec<u8>>) -> Result<()> {
+    let mut message = Vec::new();
+    while let Some(frame) = stream.next().await {
+        match frame.kind {
+            Kind::Stdout => {
+                let (_, bytes) = frame.output().map_err(|e| Error::new(ErrorKind::Failed, e.to_string()))?;
+                if pieces.send(bytes.to_vec()).await.is_err() {
+                    return Ok(());
+                }
+                stream.grant(bytes.len() as u64).await?;
+            }
+            Kind::Stderr => take_message(&mut message, &frame),
+            Kind::Reply => {
+                if let Reply::Ended { report, .. } = client::understand(&frame)? {
+                    return worked(&report.exit, &message);
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(gone())
+}
+
+fn take_message(message: &mut Vec<u8>, frame: &glasshouse_protocol::Frame) {
+    if let Ok((_, bytes)) = frame.output() {
+        message.extend_from_slice(&bytes[..bytes.len().min(4096 - message.len().min(4096))]);
+    }
+}
+
+fn worked(exit: &Exit, message: &[u8]) -> Result<()> {
+    if exit.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(message).into_owned();
+    let kind = match () {
+        () if message.contains("No such file") => ErrorKind::NotFound,
+        () if message.contains("Permission denied") => ErrorKind::Denied,
+        () if message.contains("No space left") => ErrorKind::DiskFull,
+        () => ErrorKind::Failed,
+    };
+    let message = if message.is_empty() { exit.to_string() } else { message };
+    Err(Error::new(kind, message))
+}
+
+/// Writes into a channel, in pieces.
+struct PieceWriter {
+    pieces: mpsc::Sender<Vec<u8>>,
+    piece: Vec<u8>,
+}
+
+impl PieceWriter {
+    fn send(&mut self) -> io::Result<()> {
+        let piece = std::mem::take(&mut self.piece);
+        let closed = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the box takes no more");
+        if piece.is_empty() { Ok(()) } else { self.pieces.blocking_send(piece).map_err(closed) }
+    }
+}
+
+impl Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = bytes.len().min(DATA_CHUNK_MAX - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..n]);
+        if self.piece.len() == DATA_CHUNK_MAX {
+            self.send()?;
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+/// Reads from a channel.
+struct PieceReader {
+    pieces: mpsc::Receiver<Vec<u8>>,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl Read for PieceReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let n = self.piece.read(buffer)?;
+            if n > 0 || buffer.is_empty() {
+                return Ok(n);
+            }
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.piece = io::Cursor::new(piece),
+                None => return Ok(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The state directory: all that is known of boxes, in files that any process may read.
+//!
+//! ```text
+//! <home>/                     0700
+//!   lock                      taken for the moments in which a box appears or vanishes
+//!   boxes/<id>/  alive        locked by the box's first process for as long as it lives
+//!                box.json     what the box is; written when it is ready, so a directory without it is a ruin
+//!                sock         the guest's socket
+//!                top/{u,w}    what the box wrote
+//!   names/<name> -> <id>      a link each
+//!   uids/<slot> -> <id>       ranges of uids in use
+//!   layers/<name>/            read-only layers shared by boxes
+//!   traces/<id>/  blobs/      the record, kept when the box is gone
+//!   trash/                    on its way out
+//! ```
+//! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use glasshouse_linux::{descriptor, tree};
+use serde_json::{Value, json};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxState};
+
+/// The layout's version, in every `box.json`.
+const VERSION: u64 = 1;
+/// How many boxes can have a range of uids at once.
+const UID_SLOTS: u32 = 16_384;
+/// The first uid of the first range, far from what adduser and containers hand out.
+const UID_FIRST: u32 = 1_000_000_000;
+/// Ids in one range.
+pub(crate) const UID_RANGE: u32 = 65_536;
+
+/// The state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    path: PathBuf,
+}
+
+/// A box's directory while it is being made: taken away again unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    home: Home,
+    id: String,
+    pub(crate) dir: OwnedFd,
+    /// The lock that says that the box lives. The guest gets a copy; ours goes when the box is on its own.
+    pub(crate) alive: OwnedFd,
+    kept: bool,
+}
+
+impl Home {
+    pub(crate) fn open(path: PathBuf) -> Result<Home> {
+        let path = std::path::absolute(&path).context(format_args!("use {} as home", path.display()))?;
+        for dir in ["", "boxes", "names", "uids", "layers", "traces", "blobs", "trash"] {
+            let dir = path.join(dir);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+            made.context(format_args!("make {} (say --home or set GLASSHOUSE_HOME to choose another place)", dir.display()))?;
+        }
+        let meta = fs::metadata(&path).context(format_args!("look at {}", path.display()))?;
+        if meta.permissions().mode() & 0o077 != 0 {
+            // Files of boxes lie here with the owners they have inside: nobody else may come near them.
+            let closed = fs::Permissions::from_mode(0o700);
+            fs::set_permissions(&path, closed).context(format_args!("close {} to other users", path.display()))?;
+        }
+        Ok(Home { path })
+    }
+
+    pub(crate) fn path(&self, part: &str) -> PathBuf {
+        self.path.join(part)
+    }
+
+    pub(crate) fn box_dir(&self, id: &str) -> PathBuf {
+        self.path.join("boxes").join(id)
+    }
+
+    /// A word that tells homes apart on one machine, for names outside of them.
+    pub(crate) fn tag(&self) -> Result<String> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = fs::metadata(&self.path).context(format_args!("look at {}", self.path.display()))?;
+        Ok(format!("{:x}-{:x}", meta.dev(), meta.ino()))
+    }
+
+    pub(crate) fn lock(&self) -> Result<File> {
+        descriptor::lock_path(&self.path.join("lock")).context("lock the state directory")
+    }
+
+    /// Makes a box's directory and locks its life.
+    pub(crate) fn claim(&self, id: &str) -> Result<Claim> {
+        let _lock = self.lock()?;
+        let path = self.box_dir(id);
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(&path).context(format_args!("make {}", path.display()))?;
+        let dir: OwnedFd = File::open(&path).context(format_args!("open {}", path.display()))?.into();
+        let alive = match descriptor::lock_for_life(dir.as_fd(), "alive") {
+            Ok(alive) => alive,
+            Err(e) => {
+                let _ = fs::remove_dir_all(&path);
+                return Err(Error::io(format_args!("lock {}", path.display()), e));
+            }
+        };
+        Ok(Claim { home: self.clone(), id: id.into(), dir, alive, kept: false })
+    }
+
+    /// Whether a process of the box lives.
+    pub(crate) fn is_alive(&self, id: &str) -> Result<bool> {
+        match File::open(self.box_dir(id)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            opened => {
+                let dir = opened.context(format_args!("open box {id}"))?;
+                descriptor::is_locked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))
+            }
+        }
+    }
+
+    /// The ids of all boxes, living or not, sorted.
+    pub(crate) fn ids(&self) -> Result<Vec<String>> {
+        names_in(&self.path.join("boxes"))
+    }
+
+    /// The id that an id, the beginning of one, or a name stands for.
+    pub(crate) fn resolve(&self, name: &str) -> Result<String> {
+        let unknown = || {
+            let shown = name.escape_debug();
+            Error::new(ErrorKind::NotFound, format!("there is no box {shown:?}; `glass list` shows those that are"))
+        };
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(unknown());
+        }
+        if self.box_dir(name).is_dir() {
+            return Ok(name.into());
+        }
+        if let Ok(id) = fs::read_link(self.path.join("names").join(name))
+            && let Some(id) = id.to_str()
+            && self.box_dir(id).is_dir()
+        {
+            return Ok(id.into());
+        }
+        let mut matching = self.ids()?.into_iter().filter(|id| name.len() >= 4 && id.starts_with(name));
+        match (matching.next(), matching.next()) {
+            (Some(id), None) => Ok(id),
+            (Some(_), Some(_)) => {
+                Err(Error::new(ErrorKind::Invalid, format!("{name:?} stands for more than one box; write more of the id")))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Takes a name for a box.
+    pub(crate) fn take_name(&self, name: &str, id: &str) -> Result<()> {
+        let _lock = self.lock()?;
+        let link = self.path.join("names").join(name);
+        if let Ok(other) = fs::read_link(&link) {
+            if other.to_str().is_some_and(|other| self.box_dir(other).is_dir()) {
+                return Err(Error::new(ErrorKind::Exists, format!("a box named {name:?} is there already")));
+            }
+            fs::remove_file(&link).context(format_args!("free the name {name:?}"))?;
+        }
+        symlink(id, &link).context(format_args!("take the name {name:?}"))
+    }
+
+    /// Finds a range of uids that no box uses, starting at a place that the id gives.
+    pub(crate) fn take_uids(&self, id: &str) -> Result<u32> {
+        let start = id.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
+        for attempt in 0..UID_SLOTS {
+            let slot = start.wrapping_add(attempt) % UID_SLOTS;
+            match symlink(id, self.path.join("uids").join(slot.to_string())) {
+                Ok(()) => return Ok(UID_FIRST + slot * UID_RANGE),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::io("take a range of uids", e)),
+            }
+        }
+        Err(Error::new(ErrorKind::Limit, format!("all {UID_SLOTS} ranges of uids are in use; `glass gc` may free some")))
+    }
+
+    /// Removes the links of all kinds that name a box which is not there.
+    pub(crate) fn drop_links(&self) -> Result<()> {
+        for kind in ["names", "uids"] {
+            for name in names_in(&self.path.join(kind))? {
+                let link = self.path.join(kind).join(&name);
+                if fs::read_link(&link).is_ok_and(|id| !self.path.join("boxes").join(id).is_dir()) {
+                    let _ = fs::remove_file(&link);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a box's directory away: at once for everybody who looks, and then from the disk.
+    pub(crate) fn remove_box(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
+        let from = self.box_dir(id);
+        let to = self.path.join("trash").join(id);
+        match fs::rename(&from, &to) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            renamed => renamed.context(format_args!("take {} away", from.display()))?,
+        }
+        if let Some(info) = info {
+            if let Some(base) = info.uid_base {
+                let _ = fs::remove_file(self.path.join("uids").join(((base - UID_FIRST) / UID_RANGE).to_string()));
+            }
+            if let Some(name) = &info.name {
+                let link = self.path.join("names").join(name);
+                if fs::read_link(&link).is_ok_and(|target| target == Path::new(id)) {
+                    let _ = fs::remove_file(&link);
+                }
+            }
+        } else {
+            self.drop_links()?;
+        }
+        self.empty_trash_of(id)
+    }
+
+    fn empty_trash_of(&self, id: &str) -> Result<()> {
+        let trash = File::open(self.path.join("trash")).context("open the trash")?;
+        tree::remove(trash.as_fd(), id).context(format_args!("remove what box {id} left"))
+    }
+
+    /// Removes what a killed process left on its way out. How many.
+    pub(crate) fn empty_trash(&self) -> Result<usize> {
+        let names = names_in(&self.path.join("trash"))?;
+        for name in &names {
+            self.empty_trash_of(name)?;
+        }
+        Ok(names.len())
+    }
+
+    pub(crate) fn write_info(&self, info: &SandboxInfo) -> Result<()> {
+        let dir = self.box_dir(&info.id);
+        let text = to_json(info).to_string();
+        let temporary = dir.join("box.json~");
+        fs::write(&temporary, text).context(format_args!("write {}", temporary.display()))?;
+        fs::rename(&temporary, dir.join("box.json")).context(format_args!("write box.json of {}", info.id))
+    }
+
+    /// What is known of a box; `None` if it never became one.
+    pub(crate) fn read_info(&self, id: &str) -> Result<Option<SandboxInfo>> {
+        let path = self.box_dir(id).join("box.json");
+        let text = match fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.context(format_args!("read {}", path.display()))?,
+        };
+        let broken = || Error::new(ErrorKind::Failed, format!("{} is damaged; `glass kill {id}` removes the box", path.display()));
+        let value: Value = serde_json::from_slice(&text).map_err(|_| broken())?;
+        let mut info = from_json(&value).ok_or_else(broken)?;
+        info.state = if self.is_alive(id)? { SandboxState::Running } else { SandboxState::Dead };
+        Ok(Some(info))
+    }
+}
+
+impl Claim {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.home.box_dir(&self.id)
+    }
+
+    /// The box is one. Its directory stays, and the lock is its own.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now is found by the next `gc`: it is a directory without box.json and lock.
+            let _ = self.home.remove_box(None, &self.id);
+        }
+    }
+}
+
+fn names_in(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).context(format_args!("list {}", dir.display()))? {
+        let entry = entry.context(format_args!("list {}", dir.display()))?;
+        if let Ok(name) = entry.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn to_json(info: &SandboxInfo) -> Value {
+    let limits: Vec<Value> = info
+        .limits
+        .iter()
+        .map(|limit| {
+            json!({
+                "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
+            })
+        })
+        .collect();
+    json!({
+        "version": VERSION, "id": info.id, "name": info.name, "runtime": info.runtime.name(),
+        "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(),
+        "created_ms": info.created_ms, "pid": info.pid, "start_ticks": info.start_ticks, "limits": limits,
+        "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
+        "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
+    })
+}
+
+fn from_json(value: &Value) -> Option<SandboxInfo> {
+    let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+    let number = |key: &str| value.get(key)?.as_u64();
+    let limit = |value: &Value| {
+        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+        let amount = value.get("amount").and_then(Value::as_u64);
+        Some(LimitInForce { name: text("name")?, value: text("value")?, amount, mechanism: text("mechanism")? })
+    };
+    let labels: BTreeMap<String, String> = value
+        .get("labels")?
+        .as_object()?
+        .iter()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
+    Some(SandboxInfo {
+        id: text("id")?,
+        name: text("name"),
+        state: SandboxState::Dead,
+        runtime: text("runtime")?.parse::<RuntimeKind>().ok()?,
+        level: text("level")?.parse::<Level>().ok()?,
+        missing: value.get("missing")?.as_array()?.iter().filter_map(|m| Some(m.as_str()?.to_owned())).collect(),
+        image: text("image")?.parse().ok()?,
+        created_ms: number("created_ms")?,
+        pid: number("pid")? as i32,
+        start_ticks: number("start_ticks")?,
+        limits: value.get("limits")?.as_array()?.iter().filter_map(limit).collect(),
+        labels,
+        owner: number("owner").map(|pid| pid as u32),
+        ttl_ms: number("ttl_ms"),
+        user: text("user")?,
+        cwd: text("cwd")?,
+        read_only: value.get("read_only")?.as_bool()?,
+        tracking: text("tracking")?,
+        uid_base: number("uid_base").map(|base| base as u32),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> SandboxInfo {
+        SandboxInfo {
+            id: "abcdefgh".into(),
+            name: Some("work".into()),
+            state: SandboxState::Dead,
+            runtime: RuntimeKind::Native,
+            level: Level::Reduced,
+            missing: vec!["landlock: not in this kernel".into()],
+            image: crate::spec::Image::Directory("/srv/root".into()),
+            created_ms: 5,
+            pid: 77,
+            start_ticks: 99,
+            limits: vec![LimitInForce {
+                name: "pids".into(),
+                value: "5".into(),
+                amount: Some(5),
+                mechanism: "cgroup v1".into(),
+            }],
+            labels: [("k".to_owned(), "v\n\"".to_owned())].into(),
+            owner: Some(3),
+            ttl_ms: None,
+            user: "root".into(),
+            cwd: "/".into(),
+            read_only: true,
+            tracking: "cgroup v2".into(),
+            uid_base: Some(UID_FIRST),
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_box_survives_the_disk() {
+        assert_eq!(from_json(&to_json(&info())), Some(info()));
+    }
+
+    #[test]
+    fn a_claim_that_is_not_kept_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let claim = home.claim("abcdefgh").unwrap();
+        assert!(home.is_alive("abcdefgh").unwrap());
+        drop(claim);
+        assert_eq!(home.ids().unwrap(), Vec::<String>::new());
+        assert_eq!(names_in(&home.path("trash")).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_and_beginnings_of_ids_stand_for_a_box() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let _claim = home.claim("abcdefgh").unwrap();
+        home.take_name("work", "abcdefgh").unwrap();
+        for name in ["abcdefgh", "abcd", "work"] {
+            assert_eq!(home.resolve(name).unwrap(), "abcdefgh");
+        }
+        for name in ["abc", "", "../boxes/abcdefgh", "other", "."] {
+            assert_eq!(home.resolve(name).unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+        }
+        assert_eq!(home.take_name("work", "other").unwrap_err().kind(), ErrorKind::Exists);
+    }
+
+    #[test]
+    fn no_two_boxes_share_a_range_of_uids() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let first = home.take_uids("abcdefgh").unwrap();
+        let second = home.take_uids("abcdefgh").unwrap();
+        assert!(first.abs_diff(second) >= UID_RANGE);
+    }
+}

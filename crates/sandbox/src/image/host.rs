@@ -1,0 +1,156 @@
+//! The image `host`: the host's own programs, an /etc of our making, and nothing else of the host.
+//!
+//! `/usr` (and `/bin`, `/lib`… where they are no links into it) is shown read-only. Everything else is a small layer
+//! that is made once and made anew when what it was copied from has changed. No shadow, no keys, no machine id.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context, Result};
+use crate::home::Home;
+use crate::image::{Base, source};
+
+/// Counted up when what the layer holds changes.
+const LAYER_VERSION: u32 = 1;
+/// Top-level names that are the host's programs.
+const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// Files and trees of the host's /etc that programs need and that hold no secret.
+const COPIED: [&str; 9] = [
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "services", "protocols",
+    "mime.types",
+];
+/// A tree of /etc that is larger than this is not copied further.
+const COPY_ENTRIES_MAX: usize = 20_000;
+
+const USER_ID: u32 = 1000;
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
+    user:x:1000:1000:user:/home/user:/bin/bash\n\
+    nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\ntty:x:5:\nuser:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost box\n::1 localhost box\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+const PROFILE: &str = "export PATH=/usr/local/bin:/usr/bin:/bin\nexport PS1='\\u@\\h:\\w\\$ '\n";
+
+pub(super) fn base(home: &Home) -> Result<Base> {
+    let mut trees = vec![(source(Path::new("/usr"))?, "usr".to_owned())];
+    for name in PROGRAMS {
+        let path = Path::new("/").join(name);
+        if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+            trees.push((source(&path)?, name.to_owned()));
+        }
+    }
+    let layer = home.path("layers").join(format!("host-{:016x}", fingerprint()));
+    if !layer.is_dir() {
+        make(home, &layer)?;
+    }
+    Ok(Base {
+        layers: vec![source(&layer)?],
+        trees,
+        user: "user".into(),
+        cwd: "/workspace".into(),
+        env: vec![("LANG".into(), "C.UTF-8".into())],
+    })
+}
+
+/// Changes when something that the layer is made of does.
+fn fingerprint() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    LAYER_VERSION.hash(&mut hasher);
+    for name in PROGRAMS {
+        fs::read_link(Path::new("/").join(name)).ok().hash(&mut hasher);
+    }
+    for name in COPIED {
+        if let Ok(meta) = fs::symlink_metadata(Path::new("/etc").join(name)) {
+            (name, meta.mtime(), meta.mtime_nsec(), meta.ino(), meta.len()).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Makes the layer beside its place and moves it there: whoever comes second finds it made.
+fn make(home: &Home, layer: &Path) -> Result<()> {
+    let build = home.path("trash").join(format!("layer-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&build);
+    fill(&build).context(format_args!("make the layer of the host image in {}", build.display()))?;
+    if let Err(e) = fs::rename(&build, layer) {
+        let _ = fs::remove_dir_all(&build);
+        if !layer.is_dir() {
+            return Err(e).context(format_args!("make {}", layer.display()));
+        }
+    }
+    Ok(())
+}
+
+fn fill(root: &Path) -> std::io::Result<()> {
+    let dir = |path: &str, mode: u32| -> std::io::Result<PathBuf> {
+        let path = root.join(path);
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        Ok(path)
+    };
+    dir("", 0o755)?;
+    for name in ["usr", "etc", "var", "var/lib", "var/log", "var/cache", "run", "home", "proc", "sys", "dev", "opt", "mnt"] {
+        dir(name, 0o755)?;
+    }
+    dir("tmp", 0o1777)?;
+    dir("var/tmp", 0o1777)?;
+    dir("root", 0o700)?;
+    for owned in [dir("home/user", 0o755)?, dir("workspace", 0o755)?] {
+        // Without privilege all files are the box's one user's anyway.
+        let _ = chown(&owned, Some(USER_ID), Some(USER_ID));
+    }
+    for name in PROGRAMS {
+        let host = Path::new("/").join(name);
+        match fs::read_link(&host) {
+            Ok(target) => symlink(target, root.join(name))?,
+            Err(_) if host.is_dir() => {
+                dir(name, 0o755)?;
+            }
+            Err(_) => {}
+        }
+    }
+    for (name, text) in [
+        ("passwd", PASSWD),
+        ("group", GROUP),
+        ("hosts", HOSTS),
+        ("hostname", "box\n"),
+        ("nsswitch.conf", NSSWITCH),
+        ("resolv.conf", ""),
+        ("profile", PROFILE),
+    ] {
+        fs::write(root.join("etc").join(name), text)?;
+    }
+    symlink("../usr/lib/os-release", root.join("etc/os-release"))?;
+    let mut left = COPY_ENTRIES_MAX;
+    for name in COPIED {
+        copy(&Path::new("/etc").join(name), &root.join("etc").join(name), &mut left)?;
+    }
+    Ok(())
+}
+
+/// Copies files and links that everybody may read, and nothing else.
+fn copy(from: &Path, to: &Path, left: &mut usize) -> std::io::Result<()> {
+    let Ok(meta) = fs::symlink_metadata(from) else { return Ok(()) };
+    *left = left.saturating_sub(1);
+    if *left == 0 {
+        return Ok(());
+    }
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if meta.is_symlink() {
+        symlink(fs::read_link(from)?, to)?;
+    } else if meta.is_dir() {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy(&entry.path(), &to.join(entry.file_name()), left)?;
+        }
+    } else if meta.is_file() && meta.mode() & 0o004 != 0 {
+        fs::write(to, fs::read(from)?)?;
+    }
+    Ok(())
+}

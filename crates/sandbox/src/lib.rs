@@ -1,0 +1,54 @@
+//! The library people embed: boxes that hold, show what happens in them, and end truly.
+//!
+//! ```no_run
+//! # async fn example() -> glasshouse_sandbox::Result<()> {
+//! use glasshouse_sandbox::{ExecSpec, Program, SandboxSpec, Sandboxes, Settings};
+//!
+//! let house = Sandboxes::open(Settings { home: "/var/lib/glasshouse".into() })?;
+//! let sandbox = house.create(SandboxSpec::default()).await?;
+//! let program = Program::Argv(vec!["python3".into(), "-c".into(), "print(1)".into()]);
+//! let output = sandbox.exec(ExecSpec { program, ..ExecSpec::default() }).await?.collect().await;
+//! assert!(output.report.exit.success());
+//! sandbox.destroy().await
+//! # }
+//! ```
+//!
+//! The walk of a command: [`Sandbox::exec`] → the box's `driver` (one owner task per box: it numbers and records) →
+//! `client` (frames) → the guest inside → back the same way. A `runtime` is asked for life and death only.
+//!
+//! The library reads no environment, no home directory, and prints nothing: settings are values.
+
+mod client;
+mod driver;
+mod error;
+mod exec;
+mod files;
+mod home;
+mod image;
+mod limits;
+mod record;
+mod runtime;
+mod sandbox;
+mod sandboxes;
+mod spec;
+
+pub use error::{Error, ErrorKind, Result};
+pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
+pub use glasshouse_protocol::{
+    Chunk, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, FileKind, FileStat, Killer, ListPage, NotStarted,
+    OutputStream, Program, Rlimit, RlimitKind, TtySize,
+};
+pub use runtime::{Feature, RuntimeReport};
+pub use sandbox::Sandbox;
+pub use sandboxes::{Cleaned, Sandboxes, Settings};
+pub use spec::{
+    Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
+};
+
+/// The guest's program, as it is put into every box.
+pub fn guest_program() -> &'static [u8] {
+    include_bytes!(env!("GLASSHOUSE_GUEST"))
+}
+
+#[doc(hidden)]
+pub use runtime::native::faults;

@@ -1,0 +1,45 @@
+//! Every bound of the host's side, by name, and the limits that boxes have by default.
+
+use std::time::Duration;
+
+/// Building a box takes milliseconds; one that takes this long is stuck.
+pub(crate) const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+/// A guest that does not answer a short request in this time is taken for hostile or dead.
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a killed box may take to be gone.
+pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Frames of one stream that wait for their reader. Credit bounds their bytes, this their number.
+pub(crate) const STREAM_FRAMES: usize = 8192;
+/// Pieces of output that wait for the caller.
+pub(crate) const EVENTS: usize = 16;
+/// Requests that wait for a box's driver.
+pub(crate) const ACTS: usize = 64;
+/// Bytes of each stream of a command that are put on record, head and tail, half each.
+pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
+/// A file that is read into memory as a whole.
+pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// Connections that wait to be accepted by a guest.
+pub(crate) const BACKLOG: i32 = 128;
+
+/// Memory of a box, unless said otherwise.
+pub(crate) const MEMORY_BYTES: u64 = 2 << 30;
+/// Processes of a box, unless said otherwise.
+pub(crate) const PIDS: u64 = 1024;
+/// Open files of each process.
+pub(crate) const OPEN_FILES: u64 = 4096;
+/// Room that the host's disk keeps, whatever boxes write.
+pub(crate) const DISK_RESERVE_BYTES: u64 = 1 << 30;
+/// /dev/shm of a box.
+pub(crate) const SHM_BYTES: u64 = 64 << 20;
+/// /tmp of a box with a read-only root.
+pub(crate) const TMP_BYTES: u64 = 64 << 20;
+/// Terminals of a box.
+pub(crate) const PTYS: u32 = 64;
+/// The least memory that a box can be given: its guest and a small program.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
+/// The least number of processes: the guest and one command.
+pub(crate) const PIDS_MIN: u64 = 2;
+/// Traces that are kept of boxes that are gone.
+pub(crate) const TRACES_KEPT: usize = 1000;
+/// Bytes of traces that are kept of boxes that are gone.
+pub(crate) const TRACES_KEPT_BYTES: u64 = 4 << 30;

@@ -1,0 +1,108 @@
+//! What the driver puts on record, in the trace's words.
+
+use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
+use glasshouse_trace::{BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, Settings};
+
+use crate::exec::HeadTail;
+use crate::home::Home;
+use crate::spec::SandboxInfo;
+
+/// Writes the record of one box.
+pub(crate) struct Record {
+    recorder: Recorder,
+}
+
+impl Record {
+    /// `secrets`: values that must not be written down, such as those of the box's environment.
+    pub(crate) fn open(home: &Home, id: &str, secrets: Vec<Vec<u8>>) -> Record {
+        let settings = Settings {
+            dir: home.path("traces").join(id),
+            blobs: home.path("blobs"),
+            redaction: Redaction { secrets, ..Redaction::default() },
+            ..Settings::default()
+        };
+        Record { recorder: Recorder::new(settings) }
+    }
+
+    pub(crate) fn created(&mut self, info: &SandboxInfo, env: &[(String, String)]) {
+        let unit = |name: &str| match name {
+            "memory" | "disk" | "output" => format!("{name}_bytes"),
+            "timeout" | "ttl" => format!("{name}_ms"),
+            "cpu" => "cpu_milli".into(),
+            other => other.to_owned(),
+        };
+        let limits = info.limits.iter().filter_map(|limit| {
+            let in_force = LimitInForce { value: limit.amount?, mechanism: limit.mechanism.clone() };
+            Some((unit(&limit.name), in_force))
+        });
+        self.recorder.record(Event::BoxCreated(BoxCreated {
+            id: info.id.clone(),
+            name: info.name.clone(),
+            runtime: info.runtime.name().into(),
+            level: info.level.name().into(),
+            image: info.image.to_string(),
+            limits: limits.collect(),
+            labels: info.labels.clone(),
+            env_names: env.iter().map(|(name, _)| name.clone()).collect(),
+        }));
+    }
+
+    pub(crate) fn started(&mut self, exec: u64, spec: &ExecSpec) {
+        self.recorder.record(Event::ExecStarted(ExecStarted {
+            exec,
+            program: spec.program.clone(),
+            cwd: spec.cwd.clone(),
+            user: spec.user.clone(),
+            tty: spec.tty,
+            background: spec.background,
+            stdin: spec.stdin,
+            env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
+            timeout_ms: spec.timeout_ms,
+        }));
+    }
+
+    pub(crate) fn ended(&mut self, exec: u64, report: ExitReport, stdout: HeadTail, stderr: HeadTail) {
+        let (stdout, stderr) = (payload(stdout, report.stdout_bytes), payload(stderr, report.stderr_bytes));
+        self.recorder.record(Event::ExecEnded { exec, report, stdout, stderr });
+    }
+
+    pub(crate) fn stdin(&mut self, exec: u64, bytes: HeadTail) {
+        let total = bytes.total();
+        self.recorder.record(Event::Stdin { exec, payload: payload(bytes, total) });
+    }
+
+    pub(crate) fn signal(&mut self, exec: u64, signal: i32) {
+        self.recorder.record(Event::Signal { exec, signal });
+    }
+
+    pub(crate) fn file(&mut self, op: &str, path: &str, bytes: Option<u64>, error: Option<String>) {
+        self.recorder.record(Event::File(FileOperation {
+            op: op.into(),
+            path: path.into(),
+            bytes,
+            error,
+            ..FileOperation::default()
+        }));
+    }
+
+    pub(crate) fn box_ended(&mut self, why: &str) {
+        self.recorder.record(Event::BoxEnded { why: why.into() });
+    }
+}
+
+fn payload(bytes: HeadTail, total: u64) -> Payload {
+    let seen = bytes.total();
+    let (head, tail) = bytes.parts();
+    if (head.len() + tail.len()) as u64 == seen.max(total) {
+        return Payload::whole([head, tail].concat());
+    }
+    Payload::cut(seen.max(total), head, tail)
+}
+
+/// The report of a command that has ended.
+pub(crate) fn report_of(info: &ExecInfo) -> Option<ExitReport> {
+    match &info.state {
+        ExecState::Ended(report) => Some(report.clone()),
+        ExecState::Running => None,
+    }
+}

@@ -1,0 +1,347 @@
+//! The runtime `native`: a box is a tree of processes in namespaces of this kernel, plus a directory.
+//!
+//! ```text
+//!   claim directory ─▶ cgroups ─▶ builder runs the plan ─▶ box.json ─▶ commit ─▶ the box is on its own
+//!        │                │              │                    │
+//!        └────────────────┴──────────────┴────────────────────┴── any failure: killed, removed, nothing is left
+//! ```
+//! Whoever dies in the middle leaves at most a directory whose lock nobody holds and cgroups that nobody is in; the
+//! next command removes them.
+
+pub mod faults;
+mod limit;
+mod plan;
+mod probe;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use glasshouse_linux::cgroup::{Controller, Group, Trees};
+use glasshouse_linux::{landlock, process, rustix, seccomp};
+use glasshouse_protocol::frame::{self, Kind};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, StepFailure, Top, Tracking};
+use glasshouse_protocol::{Request, Rlimit, RlimitKind};
+
+pub(crate) use limit::guest_limits;
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{Claim, Home};
+use crate::image::{Base, source};
+use crate::runtime::start::{self, Failed, Parcel};
+use crate::runtime::{Created, Runtime, RuntimeReport, connect_in};
+use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use plan::{Decisions, Users};
+
+pub(crate) struct Native {
+    home: Home,
+    trees: Trees,
+}
+
+/// Looks where cgroups can be made, under a name that tells homes apart.
+pub(crate) fn discover_trees(home: &Home) -> Result<Trees> {
+    Trees::discover(&format!("glasshouse-{}", home.tag()?)).context("look for cgroups")
+}
+
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The means of telling commands apart, in words.
+pub(crate) fn tracking_words(tracking: Tracking) -> &'static str {
+    match tracking {
+        Tracking::Cgroup => "cgroup v2",
+        Tracking::Tag => "namespace mark",
+        Tracking::Group => "process group, best effort",
+    }
+}
+
+/// The first process of a box, if it lives.
+pub(crate) fn living(home: &Home, info: &SandboxInfo) -> Result<Option<OwnedFd>> {
+    let Ok(pidfd) = process::open(info.pid) else { return Ok(None) };
+    // The descriptor is of whoever has the number now; tick and lock together say that it is still the box.
+    let same = process::start_ticks(info.pid).is_ok_and(|ticks| ticks == info.start_ticks);
+    Ok((same && home.is_alive(&info.id)?).then_some(pidfd))
+}
+
+/// Sends the request to end, without waiting for the answer.
+pub(crate) fn ask_to_shut_down(mut stream: &UnixStream) {
+    let mut bytes = Vec::new();
+    if let Ok(body) = serde_json::to_vec(&Request::Shutdown) {
+        frame::put(&mut bytes, 1, Kind::Request, &body);
+        // A guest that does not listen is killed.
+        let _ = stream.write_all(&bytes);
+    }
+}
+
+/// What every guest is told, whatever its runtime.
+pub(crate) fn guest_config(spec: &SandboxSpec) -> GuestConfig {
+    GuestConfig {
+        env: spec.env.clone(),
+        ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
+        timeout_ms: spec.limits.timeout.map(|timeout| timeout.as_millis() as u64),
+        kept_output_bytes: spec.limits.output_bytes,
+        ..GuestConfig::default()
+    }
+}
+
+impl Native {
+    pub(crate) fn new(home: Home) -> Result<Native> {
+        let trees = discover_trees(&home)?;
+        Ok(Native { home, trees })
+    }
+
+    fn is_root(&self) -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    /// Which users the box has. `shift`: the kernel is believed to be able to shift layers.
+    fn users(&self, id: &str, user: &str, shift: bool) -> Result<Users> {
+        if self.is_root() {
+            return Ok(if shift { Users::Range { base: self.home.take_uids(id)? } } else { Users::Same });
+        }
+        let name = user.split(':').next().unwrap_or(user);
+        let inside = match name {
+            "root" => 0,
+            "user" => 1000,
+            number => number.parse().map_err(|_| {
+                let message = format!(
+                    "without root a box has one user, and {number:?} is no name that every image has; \
+                     say `root`, `user` or a number"
+                );
+                Error::new(ErrorKind::Unsupported, message)
+            })?,
+        };
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(Users::One { inside, uid, gid })
+    }
+
+    fn build(&self, id: &str, spec: &SandboxSpec, base: &Base, shift: bool) -> std::result::Result<Created, Failed> {
+        let limits = limit::decide(&self.trees, spec)?;
+        let missing = self.missing(shift);
+        let level = if missing.is_empty() { Level::Full } else { Level::Reduced };
+        let wanted = spec.min_level.unwrap_or(Level::Full);
+        if level < wanted {
+            let message = format!(
+                "this host can isolate a box at level `{level}` only, and `{wanted}` is wanted: {}; \
+                 `glass doctor` says what would help, `--min-level {level}` accepts it",
+                missing.join("; ")
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message).into());
+        }
+        let claim = self.home.claim(id)?;
+        if let Some(name) = &spec.name {
+            self.home.take_name(name, id)?;
+        }
+        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
+        let users = self.users(id, &user, shift)?;
+        let top = match limits.memory_top {
+            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
+            None => Top::Directory(make_top(&claim)?),
+        };
+        let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
+        let parcel = self.parcel(&claim, spec, users, &made.group)?;
+        let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
+        let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
+        let guest = GuestConfig {
+            env: base.env.iter().chain(&spec.env).cloned().collect(),
+            cwd: cwd.clone(),
+            user: user.clone(),
+            rlimits: [limits.rlimits, standard_rlimits()].concat(),
+            tracking,
+            landlock: landlock::abi() >= LANDLOCK_ABI_MIN,
+            command_filter: seccomp::command().to_words(),
+            disk_reserve_bytes: limits.disk_reserve_bytes,
+            switch_users: !matches!(users, Users::One { .. }),
+            contained: true,
+            ..guest_config(spec)
+        };
+        let mut plan = plan::plan(Decisions { base, top, users, read_only: spec.read_only, guest });
+        plan.fds = parcel.roles.clone();
+        plan.fault = faults::current();
+        let ready = start::start("jail", &plan, &parcel.borrow())?;
+        let info = SandboxInfo {
+            id: id.into(),
+            name: spec.name.clone(),
+            state: SandboxState::Running,
+            runtime: RuntimeKind::Native,
+            level,
+            missing,
+            image: spec.image.clone(),
+            created_ms: now_ms(),
+            pid: ready.pid,
+            start_ticks: process::start_ticks(ready.pid).context("look at the box's first process")?,
+            limits: limits.in_force,
+            labels: spec.labels.clone(),
+            owner: spec.owner,
+            ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
+            user,
+            cwd,
+            read_only: spec.read_only,
+            tracking: tracking_words(tracking).into(),
+            uid_base: match users {
+                Users::Range { base } => Some(base),
+                _ => None,
+            },
+        };
+        self.home.write_info(&info)?;
+        let stream = ready.commit()?;
+        made.keep();
+        claim.keep();
+        Ok(Created { info, stream })
+    }
+
+    fn missing(&self, shift: bool) -> Vec<String> {
+        let mut missing = Vec::new();
+        if landlock::abi() < LANDLOCK_ABI_MIN {
+            missing.push("landlock: this kernel has none, or an old one".to_owned());
+        }
+        if self.is_root() && !shift {
+            missing.push("own uid range: the file system cannot shift the owners of layers (idmapped mounts)".into());
+        }
+        missing
+    }
+
+    fn parcel(&self, claim: &Claim, spec: &SandboxSpec, users: Users, group: &Group) -> Result<Parcel> {
+        let mut parcel = Parcel::for_box(claim, spec.owner)?;
+        let owner = match users {
+            Users::Range { base } => base,
+            Users::Same => 0,
+            Users::One { uid, .. } => uid,
+        };
+        if let Some(fd) = group.track(owner).context("open the box's cgroup")? {
+            parcel.add(FdRole::Track, fd);
+        }
+        for (controller, fd) in group.tasks().context("open the box's cgroups")? {
+            let role = if controller == Controller::Cpu { FdRole::TasksCpu } else { FdRole::Tasks };
+            parcel.add(role, fd);
+        }
+        for (role, fd) in [
+            (FdRole::OomEvents, group.events(Controller::Memory)),
+            (FdRole::PidsEvents, group.events(Controller::Pids)),
+            (FdRole::MemoryPeak, group.memory_peak()),
+        ] {
+            if let Some(fd) = fd.context("open the counters of the box's cgroups")? {
+                parcel.add(role, fd);
+            }
+        }
+        Ok(parcel)
+    }
+}
+
+/// Landlock from this version on lets files be moved between directories.
+const LANDLOCK_ABI_MIN: u32 = 2;
+
+fn standard_rlimits() -> Vec<Rlimit> {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    vec![
+        Rlimit { kind: RlimitKind::CoreBytes, value: 0 },
+        Rlimit { kind: RlimitKind::OpenFiles, value: crate::limits::OPEN_FILES.min(hard) },
+    ]
+}
+
+fn make_top(claim: &Claim) -> Result<glasshouse_protocol::plan::Source> {
+    let top = claim.path().join("top");
+    for dir in [top.clone(), top.join("u"), top.join("w")] {
+        std::fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        std::fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
+    }
+    source(&top)
+}
+
+/// Cgroups that are removed again unless they are kept.
+struct Made {
+    group: Group,
+    kept: bool,
+}
+
+impl Made {
+    fn cgroups(trees: &Trees, id: &str, limits: glasshouse_linux::cgroup::Limits) -> Result<Made> {
+        let group = trees.create(id, limits).context("make the box's cgroups")?;
+        Ok(Made { group, kept: false })
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now is found by the next `gc`.
+            let _ = self.group.remove();
+        }
+    }
+}
+
+fn told(failure: StepFailure, home: &Home) -> Error {
+    let why = std::io::Error::from_raw_os_error(failure.errno);
+    let hint = probe::hint(&failure, home).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let message = format!("cannot build the box: step {} ({}): {why}{hint}", failure.step, failure.on);
+    let kind = match failure.step.as_str() {
+        "namespaces" | "id maps" | "overlay root" | "mount /proc" | "system call filter" => ErrorKind::Unsupported,
+        _ => ErrorKind::Failed,
+    };
+    Error::new(kind, message)
+}
+
+/// Whether a failed step says that owners of layers cannot be shifted here.
+fn cannot_shift(failure: &StepFailure) -> bool {
+    let refusals = [rustix::io::Errno::INVAL, rustix::io::Errno::PERM, rustix::io::Errno::NOSYS, rustix::io::Errno::OPNOTSUPP];
+    failure.step == "overlay root" && refusals.iter().any(|errno| errno.raw_os_error() == failure.errno)
+}
+
+impl Runtime for Native {
+    fn probe(&self) -> RuntimeReport {
+        probe::probe(self)
+    }
+
+    fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created> {
+        let first = match self.build(id, spec, base, true) {
+            Ok(created) => return Ok(created),
+            Err(failed) => failed,
+        };
+        let failed = match first {
+            Failed::Step(failure) if self.is_root() && cannot_shift(&failure) && faults::current().is_none() => {
+                // The same without shifted owners: weaker, so only if the caller accepts that.
+                match self.build(id, spec, base, false) {
+                    Ok(created) => return Ok(created),
+                    Err(Failed::Step(_)) => Failed::Step(failure),
+                    Err(other) => other,
+                }
+            }
+            other => other,
+        };
+        Err(match failed {
+            Failed::Step(failure) => told(failure, &self.home),
+            Failed::Other(error) => error,
+        })
+    }
+
+    fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {
+        connect_in(&self.home, info)
+    }
+
+    fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
+        let group = self.trees.group(id);
+        if let Some(info) = info {
+            match living(&self.home, info)? {
+                Some(pidfd) => start::end(pidfd.as_fd()),
+                None => {
+                    // It may be a child of ours that nobody has collected yet.
+                    let _ = process::reap_pid(info.pid);
+                }
+            }
+        }
+        group.kill().context("kill what is left of the box")?;
+        group.remove().context("remove the box's cgroups")?;
+        self.home.remove_box(info, id)
+    }
+
+    fn traces_outside(&self) -> Result<Vec<String>> {
+        self.trees.list().context("list cgroups")
+    }
+}

@@ -1,0 +1,270 @@
+//! The plan of a native box: which steps, in which order, and why in that order.
+
+use glasshouse_linux::caps::Cap;
+use glasshouse_linux::seccomp;
+use glasshouse_protocol::plan::{
+    GuestConfig, IdMap, Namespace, Plan, PlannedStep, Side, Source, Step, Top, Tracking,
+};
+
+use crate::home::UID_RANGE;
+use crate::image::Base;
+use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
+
+/// Files of /proc that tell of the host, or of the kernel, what a box need not know.
+const MASKED: [&str; 18] = [
+    "kcore", "keys", "key-users", "timer_list", "sched_debug", "kallsyms", "cmdline", "config.gz", "interrupts",
+    "softirqs", "latency_stats", "acpi", "scsi", "asound", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
+];
+/// Parts of /proc that a box may read and nobody there may write.
+const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
+/// Knobs of the box's own namespaces, turned before they become read-only.
+const SYSCTLS: [(&str, &str); 6] = [
+    // One box must not use up what all boxes of a user share.
+    ("sys/user/max_inotify_instances", "64"),
+    ("sys/user/max_inotify_watches", "65536"),
+    ("sys/user/max_user_namespaces", "0"),
+    ("sys/user/max_fanotify_groups", "0"),
+    // Its network is its own: low ports are no privilege there, nor is ping.
+    ("sys/net/ipv4/ip_unprivileged_port_start", "0"),
+    ("sys/net/ipv4/ping_group_range", "0 65535"),
+];
+/// Device nodes that are taken from the host.
+const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Who the box's users are outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// A range of its own, with the layers shifted into it. Needs root.
+    Range {
+        /// First id outside.
+        base: u32,
+    },
+    /// The same ids inside and outside, where the kernel cannot shift layers. Needs root, and weakens the box.
+    Same,
+    /// One user: inside this id, outside whoever we are.
+    One {
+        /// User inside.
+        inside: u32,
+        /// User outside.
+        uid: u32,
+        /// Group outside.
+        gid: u32,
+    },
+}
+
+/// All that the plan depends on.
+#[derive(Debug)]
+pub(super) struct Decisions<'a> {
+    pub(super) base: &'a Base,
+    pub(super) top: Top,
+    pub(super) users: Users,
+    pub(super) read_only: bool,
+    pub(super) guest: GuestConfig,
+}
+
+/// Writes the plan.
+pub(super) fn plan(decisions: Decisions<'_>) -> Plan {
+    let mut steps = Vec::new();
+    outside(&decisions, &mut steps);
+    inside(&decisions, &mut steps);
+    Plan { fds: Vec::new(), steps, guest: decisions.guest, fault: None }
+}
+
+fn on(side: Side) -> impl Fn(Step) -> PlannedStep {
+    move |step| PlannedStep { side, step }
+}
+
+/// What the builder does. With privilege it mounts the layers, because only it can shift their owners; without, that is
+/// left to the box's first process, which may mount in its own namespaces.
+fn outside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
+    let builder = on(Side::Builder);
+    let namespaces =
+        vec![Namespace::User, Namespace::Mount, Namespace::Pid, Namespace::Ipc, Namespace::Uts, Namespace::Net];
+    let one = |inside, outside, count| vec![IdMap { inside, outside, count }];
+    let (uids, gids, deny_setgroups) = match decisions.users {
+        Users::Range { base } => (one(0, base, UID_RANGE), one(0, base, UID_RANGE), false),
+        Users::Same => (one(0, 0, UID_RANGE), one(0, 0, UID_RANGE), false),
+        Users::One { inside, uid, gid } => (one(inside, uid, 1), one(inside, gid, 1), true),
+    };
+    // The box's first process is born before anything is mounted: its mount namespace is a copy of the host's, and
+    // what the builder mounts after that is seen by nobody but the builder.
+    if privileged(decisions.users) {
+        steps.push(builder(Step::PrivateMounts));
+    }
+    steps.push(builder(Step::Spawn { namespaces }));
+    steps.push(builder(Step::MapIds { uids, gids, deny_setgroups }));
+    if privileged(decisions.users) {
+        steps.extend(layers(decisions).into_iter().map(&builder));
+    }
+    steps.push(builder(Step::HandOver));
+}
+
+fn privileged(users: Users) -> bool {
+    !matches!(users, Users::One { .. })
+}
+
+fn layers(decisions: &Decisions<'_>) -> Vec<Step> {
+    let idmap = match decisions.users {
+        Users::Range { base } => Some(base),
+        _ => None,
+    };
+    let overlay = Step::Overlay {
+        lowers: decisions.base.layers.clone(),
+        top: decisions.top.clone(),
+        idmap,
+        userxattr: !privileged(decisions.users),
+    };
+    let tree = |(source, target): &(Source, String)| Step::HostTree {
+        source: source.clone(),
+        target: target.clone(),
+        idmap: idmap.is_some(),
+    };
+    std::iter::once(overlay).chain(decisions.base.trees.iter().map(tree)).collect()
+}
+
+fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
+    let inner = on(Side::Box);
+    let mut add = |step| steps.push(inner(step));
+    if privileged(decisions.users) {
+        // Until here it is nobody: root outside has no number in the box's range.
+        add(Step::Become { uid: 0, gid: 0 });
+    }
+    // Memory and processes are counted from the start; cpu comes last, or the build queues behind its own quota.
+    add(Step::JoinCgroups);
+    add(Step::CgroupNamespace);
+    add(Step::Hostname { name: "box".into() });
+    add(Step::Loopback);
+    if !privileged(decisions.users) {
+        layers(decisions).into_iter().for_each(&mut add);
+    }
+    add(Step::AttachRoot);
+    add(Step::AttachTrees);
+    // The kernel lets us mount a /proc only as long as the host's whole one is in sight: before the pivot.
+    add(Step::Proc {
+        masked: MASKED.map(String::from).to_vec(),
+        read_only: READ_ONLY.map(String::from).to_vec(),
+        sysctls: SYSCTLS.map(|(key, value)| (key.into(), value.into())).to_vec(),
+    });
+    add(Step::Sys { files: sys_files() });
+    add(Step::Dev { nodes: NODES.map(String::from).to_vec(), shm_bytes: SHM_BYTES, ptys_max: PTYS });
+    if decisions.read_only {
+        add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES });
+    }
+    add(Step::Pivot);
+    if decisions.read_only {
+        add(Step::ReadOnlyRoot);
+    }
+    add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
+    // After everything that it forbids.
+    add(Step::Filter { words: seccomp::base().to_words() });
+    add(Step::JoinCpu);
+}
+
+/// What the guest itself keeps, in the box's user namespace only. Commands have none: the bounding set is empty.
+fn kept_capabilities(decisions: &Decisions<'_>) -> Vec<u32> {
+    let mut keep = vec![Cap::Kill];
+    if privileged(decisions.users) {
+        // To start commands as users of the box, and to do file operations as them or as root.
+        keep.extend([Cap::Setuid, Cap::Setgid, Cap::Chown, Cap::DacOverride, Cap::Fowner]);
+    }
+    if decisions.guest.tracking == Tracking::Tag {
+        // To give each command a namespace as its mark, and to read the mark of any process.
+        keep.extend([Cap::SysAdmin, Cap::SysPtrace]);
+    }
+    keep.into_iter().map(|cap| cap.bit().trailing_zeros()).collect()
+}
+
+fn sys_files() -> Vec<(String, String)> {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let range = if cpus == 1 { "0\n".into() } else { format!("0-{}\n", cpus - 1) };
+    ["online", "possible", "present"]
+        .map(|name| (format!("devices/system/cpu/{name}"), range.clone()))
+        .into_iter()
+        .chain([("kernel/mm/transparent_hugepage/enabled".into(), "always [madvise] never\n".into())])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(users: Users, read_only: bool) -> Vec<(Side, &'static str)> {
+        let source = |path: &str| Source { path: path.into(), dev: 1, ino: 2 };
+        let base = Base {
+            layers: vec![source("/layer")],
+            trees: vec![(source("/usr"), "usr".into())],
+            user: "user".into(),
+            cwd: "/".into(),
+            env: vec![],
+        };
+        let top = Top::Directory(source("/top"));
+        let plan = plan(Decisions { base: &base, top, users, read_only, guest: GuestConfig::default() });
+        plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
+    }
+
+    #[test]
+    fn with_privilege_the_builder_mounts_the_layers() {
+        use Side::{Box, Builder};
+        assert_eq!(
+            names(Users::Range { base: 1_000_000_000 }, false),
+            [
+                (Builder, "private mounts"),
+                (Builder, "namespaces"),
+                (Builder, "id maps"),
+                (Builder, "overlay root"),
+                (Builder, "host tree"),
+                (Builder, "hand-over"),
+                (Box, "become the box's user"),
+                (Box, "join cgroups"),
+                (Box, "cgroup namespace"),
+                (Box, "host name"),
+                (Box, "loopback device"),
+                (Box, "attach root"),
+                (Box, "attach host trees"),
+                (Box, "mount /proc"),
+                (Box, "mount /sys"),
+                (Box, "mount /dev"),
+                (Box, "pivot root"),
+                (Box, "drop privileges"),
+                (Box, "system call filter"),
+                (Box, "join cpu cgroup"),
+            ]
+        );
+    }
+
+    #[test]
+    fn without_privilege_the_first_process_mounts_the_layers_itself() {
+        let names = names(Users::One { inside: 1000, uid: 1001, gid: 1001 }, true);
+        let place = |name| names.iter().position(|(_, n)| *n == name).unwrap();
+        assert_eq!(names[place("overlay root")].0, Side::Box);
+        assert!(place("overlay root") < place("attach root"));
+        assert!(!names.iter().any(|(_, name)| *name == "private mounts" || *name == "become the box's user"));
+    }
+
+    #[test]
+    fn walls_come_after_what_they_forbid_and_in_this_order() {
+        for users in [Users::Range { base: 1 << 30 }, Users::One { inside: 0, uid: 5, gid: 5 }] {
+            let names = names(users, true);
+            let place = |name| names.iter().position(|(_, n)| *n == name).unwrap();
+            let order =
+                ["mount /proc", "pivot root", "read-only root", "drop privileges", "system call filter", "join cpu cgroup"];
+            assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn only_tagging_keeps_more_than_what_changing_users_needs() {
+        let source = Source { path: "/".into(), dev: 1, ino: 2 };
+        let base =
+            Base { layers: vec![source.clone()], trees: vec![], user: "root".into(), cwd: "/".into(), env: vec![] };
+        let kept = |tracking, users| {
+            let guest = GuestConfig { tracking, ..GuestConfig::default() };
+            let top = Top::Directory(source.clone());
+            kept_capabilities(&Decisions { base: &base, top, users, read_only: false, guest })
+        };
+        let one = Users::One { inside: 0, uid: 5, gid: 5 };
+        assert_eq!(kept(Tracking::Cgroup, one), [5]);
+        assert_eq!(kept(Tracking::Tag, one), [5, 21, 19]);
+        assert_eq!(kept(Tracking::Cgroup, Users::Range { base: 1 << 30 }), [5, 7, 6, 0, 1, 3]);
+    }
+}

@@ -1,0 +1,185 @@
+//! The runtime `process`: the guest on the host itself, with no wall at all.
+//!
+//! For tests, and for those who have a wall of their own around everything. It is used only when it is asked for by
+//! name, says level `none`, and refuses every limit that it cannot enforce.
+
+use std::os::unix::net::UnixStream;
+
+use glasshouse_linux::cgroup::{Limits as CgroupLimits, Trees};
+use glasshouse_linux::process;
+use glasshouse_protocol::plan::{FdRole, GuestConfig, Plan, Tracking};
+use std::os::fd::AsFd;
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::Home;
+use crate::image::Base;
+use crate::runtime::start::{self, Failed, Parcel};
+use crate::runtime::{Created, Feature, Runtime, RuntimeReport, connect_in, native};
+use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+
+pub(crate) struct Process {
+    home: Home,
+    trees: Trees,
+}
+
+impl Process {
+    pub(crate) fn new(home: Home) -> Result<Process> {
+        let trees = native::discover_trees(&home)?;
+        Ok(Process { home, trees })
+    }
+
+    fn check(spec: &SandboxSpec) -> Result<()> {
+        if spec.min_level.is_some_and(|level| level > Level::None) {
+            let message = "the runtime `process` has no isolation; it cannot be asked for a level above `none`";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let refused = [
+            (spec.limits.memory_bytes.is_some(), "a memory limit"),
+            (spec.limits.cpus.is_some(), "a CPU limit"),
+            (spec.limits.pids.is_some(), "a limit of processes"),
+            (spec.limits.disk_bytes.is_some(), "a disk limit"),
+            (spec.read_only, "a read-only root"),
+            (spec.image != Image::Host, "an image"),
+            (spec.user.is_some(), "another user"),
+        ];
+        if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {
+            let message = format!("the runtime `process` has no walls and cannot give a box {what}; use `native`");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(())
+    }
+
+    fn limits(spec: &SandboxSpec) -> Vec<LimitInForce> {
+        let mut limits: Vec<LimitInForce> = ["memory", "cpu", "pids", "disk"]
+            .into_iter()
+            .map(|name| LimitInForce {
+                name: name.into(),
+                value: "none".into(),
+                amount: None,
+                mechanism: "the runtime `process` has no walls".into(),
+            })
+            .collect();
+        limits.extend(native::guest_limits(&spec.limits));
+        limits
+    }
+}
+
+impl Runtime for Process {
+    fn probe(&self) -> RuntimeReport {
+        let isolation = Feature {
+            name: "isolation".into(),
+            ok: false,
+            detail: "none, by design".into(),
+            hint: Some("use the runtime `native` for anything that you do not trust".into()),
+        };
+        RuntimeReport {
+            runtime: RuntimeKind::Process,
+            level: Level::None,
+            features: vec![isolation],
+            limits: Process::limits(&SandboxSpec::default()),
+        }
+    }
+
+    fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created> {
+        Process::check(spec)?;
+        let claim = self.home.claim(id)?;
+        let cwd = match &spec.cwd {
+            Some(cwd) => cwd.clone(),
+            None => {
+                let work = claim.path().join("work");
+                std::fs::create_dir(&work).context(format_args!("make {}", work.display()))?;
+                work.to_string_lossy().into_owned()
+            }
+        };
+        if let Some(name) = &spec.name {
+            self.home.take_name(name, id)?;
+        }
+        let mut parcel = Parcel::for_box(&claim, spec.owner)?;
+        let mut group = None;
+        if self.trees.tracking().is_ok() {
+            let made = self.trees.create(id, CgroupLimits::default()).context("make the box's cgroups")?;
+            if let Some(fd) = made.track(rustix_uid()).context("open the box's cgroup")? {
+                parcel.add(FdRole::Track, fd);
+            }
+            group = Some(made);
+        }
+        let plan = Plan {
+            fds: parcel.roles.clone(),
+            steps: Vec::new(),
+            guest: GuestConfig {
+                env: base.env.iter().chain(&spec.env).cloned().collect(),
+                cwd: cwd.clone(),
+                tracking: if group.is_some() { Tracking::Cgroup } else { Tracking::Group },
+                ..native::guest_config(spec)
+            },
+            fault: None,
+        };
+        let made = start::start("serve", &plan, &parcel.borrow()).map_err(|failed| match failed {
+            Failed::Other(error) => error,
+            Failed::Step(step) => Error::new(ErrorKind::Failed, format!("cannot start the guest: {}", step.step)),
+        });
+        let ready = match made {
+            Ok(ready) => ready,
+            Err(e) => {
+                if let Some(group) = &group {
+                    let _ = group.remove();
+                }
+                return Err(e);
+            }
+        };
+        let info = SandboxInfo {
+            id: id.into(),
+            name: spec.name.clone(),
+            state: SandboxState::Running,
+            runtime: RuntimeKind::Process,
+            level: Level::None,
+            missing: vec!["isolation: none, by design".into()],
+            image: spec.image.clone(),
+            created_ms: native::now_ms(),
+            pid: ready.pid,
+            start_ticks: process::start_ticks(ready.pid).context("look at the guest")?,
+            limits: Process::limits(spec),
+            labels: spec.labels.clone(),
+            owner: spec.owner,
+            ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
+            user: String::new(),
+            cwd,
+            read_only: false,
+            tracking: native::tracking_words(plan.guest.tracking).into(),
+            uid_base: None,
+        };
+        self.home.write_info(&info)?;
+        let stream = ready.commit()?;
+        claim.keep();
+        Ok(Created { info, stream })
+    }
+
+    fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {
+        connect_in(&self.home, info)
+    }
+
+    fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
+        let group = self.trees.group(id);
+        if let Some(info) = info
+            && let Some(pidfd) = native::living(&self.home, info)?
+        {
+            // Politely first: without walls, only the guest knows all of its commands.
+            if let Ok(stream) = self.connect(info) {
+                native::ask_to_shut_down(&stream);
+                let _ = process::wait_end(pidfd.as_fd(), std::time::Duration::from_secs(2));
+            }
+            start::end(pidfd.as_fd());
+        }
+        group.kill().context("kill what is left of the box")?;
+        group.remove().context("remove the box's cgroups")?;
+        self.home.remove_box(info, id)
+    }
+
+    fn traces_outside(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+fn rustix_uid() -> u32 {
+    glasshouse_linux::rustix::process::getuid().as_raw()
+}

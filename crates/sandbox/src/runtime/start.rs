@@ -1,0 +1,206 @@
+//! Starting a guest: the builder is executed, given its plan, and listened to until the box is ready.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use glasshouse_linux::{descriptor, process};
+use glasshouse_protocol::frame::{self, Decoder, Kind};
+use glasshouse_protocol::plan::{FdRole, Plan, Report, StepFailure};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::limits::BUILD_TIMEOUT;
+
+/// Why no box came of it.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// A step of the plan.
+    Step(StepFailure),
+    /// Something else.
+    Other(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Other(error)
+    }
+}
+
+/// A guest that is ready, and waits for the word that it is on record.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) pid: i32,
+    pub(super) pidfd: OwnedFd,
+    stream: UnixStream,
+    committed: bool,
+}
+
+impl Ready {
+    /// The box is on record: lets the guest go. From here on the stream speaks the protocol.
+    pub(super) fn commit(mut self) -> Result<UnixStream> {
+        let sent = (&self.stream).write_all(b"!");
+        sent.context("tell the guest to go on")?;
+        self.committed = true;
+        self.stream.try_clone().context("keep the stream to the guest")
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if !self.committed {
+            end(self.pidfd.as_fd());
+        }
+    }
+}
+
+/// Kills a process of ours, waits for its end and collects it if it is our child.
+pub(super) fn end(pidfd: BorrowedFd<'_>) {
+    let _ = process::signal(pidfd, 9);
+    let _ = process::wait_end(pidfd, crate::limits::DEATH_TIMEOUT);
+    // Not our child: somebody else collects it.
+    let _ = process::reap(pidfd);
+}
+
+/// Executes the guest with a plan. `mode` is `jail` or `serve`.
+pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<Ready, Failed> {
+    let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
+    let program = program()?;
+    let mut builder = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg(mode)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("execute the guest")?;
+    let stream = UnixStream::from(ours);
+    let mut watch = Watch { spawned: None, stream, decoder: Decoder::default() };
+    let told = watch.send(plan, fds).and_then(|()| watch.listen());
+    // In `serve` mode the builder is the guest itself and lives on; in `jail` mode it has ended or is about to.
+    let serves = plan.steps.is_empty();
+    if !serves || told.is_err() {
+        if told.is_err() {
+            let _ = builder.kill();
+        }
+        let _ = builder.wait();
+    }
+    match (told, watch.spawned) {
+        (Ok(()), Some((pid, pidfd))) => Ok(Ready { pid, pidfd, stream: watch.stream, committed: false }),
+        (Ok(()), None) => Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into()),
+        (Err(failed), spawned) => {
+            if let Some((_, pidfd)) = spawned {
+                end(pidfd.as_fd());
+            }
+            Err(failed)
+        }
+    }
+}
+
+/// The guest's program in sealed memory, made once for this process.
+fn program() -> Result<BorrowedFd<'static>> {
+    static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(fd) = PROGRAM.get() {
+        return Ok(fd.as_fd());
+    }
+    let fd = descriptor::sealed_program("glass-guest", crate::guest_program()).context("put the guest into memory")?;
+    // Another thread may have been faster; then ours is dropped.
+    Ok(PROGRAM.get_or_init(|| fd).as_fd())
+}
+
+struct Watch {
+    spawned: Option<(i32, OwnedFd)>,
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Watch {
+    fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
+        let body = serde_json::to_vec(plan).map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, 0, Kind::Request, &body);
+        Ok(descriptor::send_with_fds(self.stream.as_fd(), &bytes, fds).context("send the plan")?)
+    }
+
+    /// Reads reports until the box is ready.
+    fn listen(&mut self) -> std::result::Result<(), Failed> {
+        let deadline = Instant::now() + BUILD_TIMEOUT;
+        let mut buffer = [0; 4096];
+        loop {
+            while let Some(frame) = self.decoder.next_frame().map_err(|e| broken(&e.to_string()))? {
+                let report: Report = serde_json::from_slice(&frame.body).map_err(|e| broken(&e.to_string()))?;
+                match report {
+                    Report::Spawned { pid } => {
+                        let pidfd = process::open(pid).context("watch the box's first process")?;
+                        self.spawned = Some((pid, pidfd));
+                    }
+                    Report::Ready => {
+                        self.stream.set_read_timeout(None).context("use the stream to the guest")?;
+                        return Ok(());
+                    }
+                    Report::Failed(failure) => return Err(Failed::Step(failure)),
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(broken("it took too long").into());
+            }
+            self.stream.set_read_timeout(Some(left)).context("wait for the guest")?;
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(broken("its first process ended without a word").into()),
+                Ok(n) => self.decoder.feed(&buffer[..n]),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(Error::io("listen to the guest", e).into()),
+            }
+        }
+    }
+}
+
+fn broken(why: &str) -> Error {
+    Error::new(ErrorKind::Failed, format!("cannot build the box: {why}"))
+}
+
+/// Descriptors and what they are for, side by side.
+#[derive(Debug, Default)]
+pub(super) struct Parcel {
+    pub(super) roles: Vec<FdRole>,
+    pub(super) fds: Vec<OwnedFd>,
+}
+
+impl Parcel {
+    pub(super) fn add(&mut self, role: FdRole, fd: OwnedFd) {
+        self.roles.push(role);
+        self.fds.push(fd);
+    }
+
+    pub(super) fn borrow(&self) -> Vec<BorrowedFd<'_>> {
+        self.fds.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// What every guest gets: its life's lock, its socket, and its owner.
+    pub(super) fn for_box(claim: &crate::home::Claim, owner: Option<u32>) -> Result<Parcel> {
+        let mut parcel = Parcel::default();
+        parcel.add(FdRole::Alive, claim.alive.try_clone().context("copy the lock")?);
+        let listener = descriptor::listen_at(claim.dir.as_fd(), "sock", crate::limits::BACKLOG);
+        parcel.add(FdRole::Listener, listener.context("make the guest's socket")?);
+        if let Some(pid) = owner {
+            let fd = process::open(pid as i32).map_err(|e| {
+                let message = format!("cannot give the box to process {pid} as its owner: {e}");
+                Error::new(ErrorKind::Invalid, message)
+            })?;
+            parcel.add(FdRole::Owner, fd);
+        }
+        Ok(parcel)
+    }
+}
+
+/// Reads the whole of a small file, for probes.
+pub(super) fn read_small(path: &str) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(64 * 1024).read_to_string(&mut text).ok()?;
+    Some(text)
+}

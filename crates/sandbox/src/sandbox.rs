@@ -1,0 +1,81 @@
+//! A box, as its user holds it.
+
+use std::sync::Arc;
+
+use glasshouse_protocol::{ExecInfo, ExecSpec, Reply, Request};
+
+use crate::client;
+use crate::driver::{Act, Handle};
+use crate::error::Result;
+use crate::exec::Exec;
+use crate::sandboxes::Sandboxes;
+use crate::spec::SandboxInfo;
+
+/// A living box. Copies are the same box; it outlives them all, unless it has an owner or is destroyed.
+#[derive(Clone)]
+pub struct Sandbox {
+    info: Arc<SandboxInfo>,
+    pub(crate) driver: Handle,
+    house: Sandboxes,
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("id", &self.info.id).finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    pub(crate) fn new(info: SandboxInfo, driver: Handle, house: Sandboxes) -> Sandbox {
+        Sandbox { info: Arc::new(info), driver, house }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        &self.info.id
+    }
+
+    /// What was known of it when it was made or found.
+    pub fn info(&self) -> &SandboxInfo {
+        &self.info
+    }
+
+    /// Runs a command. A program that cannot be started is no error: it is the command's end.
+    pub async fn exec(&self, spec: ExecSpec) -> Result<Exec> {
+        self.driver.act(|answer| Act::Exec { spec: Box::new(spec), answer }).await?
+    }
+
+    /// Reads the kept output of a command from a place on and, to `follow`, what comes after.
+    pub async fn attach(&self, exec: u64, from: u64, follow: bool) -> Result<Exec> {
+        self.driver.act(|answer| Act::Attach { exec, from, follow, answer }).await?
+    }
+
+    /// The commands that run, and those that ended and are still known.
+    pub async fn execs(&self) -> Result<Vec<ExecInfo>> {
+        match self.call(Request::Execs).await? {
+            Reply::Execs { execs } => Ok(execs),
+            other => Err(client::unexpected(&other)),
+        }
+    }
+
+    /// Sends a signal to a command's main process or, with `tree`, to its whole group.
+    pub async fn signal(&self, exec: u64, signal: i32, tree: bool) -> Result<()> {
+        self.call(Request::Signal { exec, signal, tree }).await.map(|_| ())
+    }
+
+    /// Kills the whole tree of a command.
+    pub async fn kill_exec(&self, exec: u64) -> Result<()> {
+        self.call(Request::Kill { exec }).await.map(|_| ())
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply> {
+        self.driver.act(|answer| Act::Call { request, answer }).await?
+    }
+
+    /// Ends the box and removes all of it but its record.
+    pub async fn destroy(&self) -> Result<()> {
+        // A driver that is gone already has said so in the record.
+        let _ = self.driver.act(|answer| Act::Close { why: "destroyed", answer }).await;
+        self.house.remove(self.info.as_ref().clone()).await
+    }
+}

@@ -1,0 +1,301 @@
+//! The house: all boxes of one state directory.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use glasshouse_trace::{Retention, prune};
+
+use crate::client::Link;
+use crate::driver;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::Home;
+use crate::image;
+use crate::limits::{TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::record::Record;
+use crate::runtime::{Created, RuntimeReport, Runtimes};
+use crate::sandbox::Sandbox;
+use crate::spec::{RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+
+/// Where the house stands.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The state directory. Made if it is missing, closed to other users.
+    pub home: PathBuf,
+}
+
+/// All boxes of one state directory. Other processes may use the same one at the same time.
+#[derive(Clone)]
+pub struct Sandboxes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    home: Home,
+    runtimes: Runtimes,
+}
+
+/// What was left behind, and is removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Boxes that had died.
+    pub boxes: Vec<String>,
+    /// Boxes' cgroups without a box.
+    pub cgroups: usize,
+    /// Directories on their way out.
+    pub directories: usize,
+    /// Records of boxes that are gone, beyond what is kept.
+    pub traces: usize,
+    /// Contents that no record names.
+    pub blobs: usize,
+}
+
+impl std::fmt::Debug for Sandboxes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandboxes").field("home", &self.inner.home).finish()
+    }
+}
+
+impl Sandboxes {
+    /// Opens a house.
+    pub fn open(settings: Settings) -> Result<Sandboxes> {
+        let home = Home::open(settings.home)?;
+        let runtimes = Runtimes::new(&home)?;
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes }) })
+    }
+
+    /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
+    pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        check(&spec)?;
+        let (house, asked) = (self.clone(), spec.clone());
+        let Created { info, stream } = blocking(move || {
+            let base = image::resolve(&house.inner.home, &asked.image)?;
+            let id = new_id()?;
+            house.inner.runtimes.get(asked.runtime).create(&id, &asked, &base)
+        })
+        .await?;
+        let mut record = self.record(&info, &spec.env);
+        record.created(&info, &spec.env);
+        let link = Link::start(stream).await?;
+        Ok(self.drive(info, link, record))
+    }
+
+    fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
+        let secrets = env.iter().map(|(_, value)| value.clone().into_bytes()).collect();
+        Record::open(&self.inner.home, &info.id, secrets)
+    }
+
+    fn drive(&self, info: SandboxInfo, link: Link, record: Record) -> Sandbox {
+        let kept = info.limits.iter().find(|limit| limit.name == "output").and_then(|limit| limit.amount);
+        let kept = kept.unwrap_or(glasshouse_protocol::limits::KEPT_OUTPUT_BYTES);
+        Sandbox::new(info, driver::start(link, record, kept), self.clone())
+    }
+
+    /// A living box, by its id, the beginning of it, or its name.
+    pub async fn get(&self, name: &str) -> Result<Sandbox> {
+        let info = self.info(name).await?;
+        if info.state == SandboxState::Dead {
+            return Err(Error::new(ErrorKind::Gone, format!("box {} has ended; `glass gc` removes what is left", info.id)));
+        }
+        let (house, known) = (self.clone(), info.clone());
+        let stream = blocking(move || house.inner.runtimes.get(known.runtime).connect(&known)).await?;
+        let link = Link::start(stream).await?;
+        let mut record = self.record(&info, &[]);
+        driver::collect_unrecorded(&link, &mut record).await?;
+        Ok(self.drive(info, link, record))
+    }
+
+    /// What is known of a box, living or not yet cleaned up.
+    pub async fn info(&self, name: &str) -> Result<SandboxInfo> {
+        let id = self.inner.home.resolve(name)?;
+        let unknown = || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
+        self.inner.home.read_info(&id)?.ok_or_else(unknown)
+    }
+
+    /// All boxes. What died meanwhile is cleaned up on the way.
+    pub async fn list(&self) -> Result<Vec<SandboxInfo>> {
+        self.clean_dead().await?;
+        let mut infos = Vec::new();
+        for id in self.inner.home.ids()? {
+            if let Some(info) = self.inner.home.read_info(&id)? {
+                infos.push(info);
+            }
+        }
+        infos.sort_by_key(|info| info.created_ms);
+        Ok(infos)
+    }
+
+    /// Ends a box and removes all of it but its record. Its id.
+    pub async fn destroy(&self, name: &str) -> Result<String> {
+        let id = self.inner.home.resolve(name)?;
+        match self.inner.home.read_info(&id) {
+            Ok(Some(info)) => {
+                let mut record = self.record(&info, &[]);
+                record.box_ended("destroyed");
+                self.remove(info).await?;
+            }
+            // It never became a box, or what is known of it is damaged: take away what is there.
+            Ok(None) | Err(_) => self.remove_ruin(id.clone()).await?,
+        }
+        Ok(id)
+    }
+
+    pub(crate) async fn remove(&self, info: SandboxInfo) -> Result<()> {
+        let house = self.clone();
+        blocking(move || house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)).await
+    }
+
+    async fn remove_ruin(&self, id: String) -> Result<()> {
+        let house = self.clone();
+        blocking(move || house.inner.runtimes.get(RuntimeKind::Native).destroy(None, &id)).await
+    }
+
+    /// Removes every box that has died. Which.
+    async fn clean_dead(&self) -> Result<Vec<String>> {
+        let mut cleaned = Vec::new();
+        for id in self.dead()? {
+            match self.inner.home.read_info(&id) {
+                Ok(Some(info)) => {
+                    let mut record = self.record(&info, &[]);
+                    record.box_ended("ended by itself");
+                    self.remove(info).await?;
+                }
+                Ok(None) | Err(_) => self.remove_ruin(id.clone()).await?,
+            }
+            cleaned.push(id);
+        }
+        Ok(cleaned)
+    }
+
+    /// Boxes whose life's lock nobody holds. The house is locked meanwhile, so one that is being made is not taken
+    /// for dead in the moment between its directory and its lock.
+    fn dead(&self) -> Result<Vec<String>> {
+        let home = &self.inner.home;
+        let _lock = home.lock()?;
+        let mut dead = Vec::new();
+        for id in home.ids()? {
+            if !home.is_alive(&id)? {
+                dead.push(id);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Finds and removes what crashes have left.
+    pub async fn gc(&self) -> Result<Cleaned> {
+        let boxes = self.clean_dead().await?;
+        let house = self.clone();
+        let mut cleaned = blocking(move || house.clean_outside()).await?;
+        cleaned.boxes = boxes;
+        Ok(cleaned)
+    }
+
+    fn clean_outside(&self) -> Result<Cleaned> {
+        let home = &self.inner.home;
+        let mut cleaned = Cleaned::default();
+        let native = self.inner.runtimes.get(RuntimeKind::Native);
+        {
+            let _lock = home.lock()?;
+            let living = home.ids()?;
+            for id in native.traces_outside()? {
+                if !living.contains(&id) {
+                    native.destroy(None, &id)?;
+                    cleaned.cgroups += 1;
+                }
+            }
+            cleaned.directories = home.empty_trash()?;
+            home.drop_links()?;
+        }
+        let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
+        let lives = |id: &str| home.box_dir(id).is_dir();
+        let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives)
+            .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot clean up records: {}", e.with_source())))?;
+        cleaned.traces = pruned.traces.len();
+        cleaned.blobs = pruned.blobs as usize;
+        Ok(cleaned)
+    }
+
+    /// What each runtime can do on this host, found by trying.
+    pub async fn doctor(&self) -> Vec<RuntimeReport> {
+        let mut reports = Vec::new();
+        for kind in RuntimeKind::ALL {
+            let house = self.clone();
+            let probed = blocking(move || Ok(house.inner.runtimes.get(kind).probe())).await;
+            reports.extend(probed.ok());
+        }
+        reports
+    }
+
+    /// The id of a box, living or gone, that has a record.
+    pub fn resolve_trace(&self, name: &str) -> Result<String> {
+        if let Ok(id) = self.inner.home.resolve(name) {
+            return Ok(id);
+        }
+        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no record of a box {name:?}"));
+        let mut matching = Vec::new();
+        for entry in std::fs::read_dir(self.traces_dir()).context("list the records")? {
+            let id = entry.context("list the records")?.file_name().to_string_lossy().into_owned();
+            if id == name || (name.len() >= 4 && id.starts_with(name)) {
+                matching.push(id);
+            }
+        }
+        match matching.as_slice() {
+            [id] => Ok(id.clone()),
+            [] => Err(unknown()),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("{name:?} stands for more than one record; write more of the id"))),
+        }
+    }
+
+    /// Where the records are.
+    pub fn traces_dir(&self) -> PathBuf {
+        self.inner.home.path("traces")
+    }
+
+    /// Where the contents are that records name.
+    pub fn blobs_dir(&self) -> PathBuf {
+        self.inner.home.path("blobs")
+    }
+}
+
+/// Runs what blocks where it holds up nobody.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(Error::new(ErrorKind::Failed, format!("the work was broken off: {e}"))),
+    }
+}
+
+/// Ten letters that are easy to read and to say, at random.
+fn new_id() -> Result<String> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0; 10];
+    let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    random.context("read random numbers")?;
+    Ok(bytes.iter().map(|byte| LETTERS[usize::from(byte % 32)] as char).collect())
+}
+
+fn check(spec: &SandboxSpec) -> Result<()> {
+    let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+    if let Some(name) = &spec.name {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with(['.', '-']) {
+            return invalid(format!("{name:?} cannot be a name; use up to 64 letters, digits, `-`, `_` and `.`"));
+        }
+    }
+    if let Some(cwd) = &spec.cwd
+        && !cwd.starts_with('/')
+    {
+        return invalid(format!("{cwd:?} cannot be the working directory; it has to begin with `/`"));
+    }
+    for (key, value) in &spec.env {
+        if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
+            return invalid(format!("{key:?} cannot be the name of a variable, or its value holds a zero byte"));
+        }
+    }
+    for (what, time) in [("timeout", spec.limits.timeout), ("ttl", spec.limits.ttl)] {
+        if time.is_some_and(|time| time.is_zero()) {
+            return invalid(format!("a {what} of nothing ends a box before it begins"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! The life of a box, in words: what it is made from, what holds it, what is known of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a box is to be.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SandboxSpec {
+    /// What it is made from.
+    pub image: Image,
+    /// What runs it.
+    pub runtime: RuntimeKind,
+    /// How strongly it must be isolated at least. Without a word: [`Level::Full`], or what a runtime that was asked
+    /// for by name has.
+    pub min_level: Option<Level>,
+    /// What it is held to.
+    pub limits: Limits,
+    /// Whom it may talk to.
+    pub network: NetworkPolicy,
+    /// Environment of every command.
+    pub env: Vec<(String, String)>,
+    /// Working directory of commands that name none.
+    pub cwd: Option<String>,
+    /// User of commands that name none.
+    pub user: Option<String>,
+    /// A name beside the id, unique among living boxes.
+    pub name: Option<String>,
+    /// Words of the caller's.
+    pub labels: BTreeMap<String, String>,
+    /// The root cannot be written; /tmp is memory.
+    pub read_only: bool,
+    /// The box ends when this process does.
+    pub owner: Option<u32>,
+}
+
+/// What a box is made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Image {
+    /// The host's own programs, read-only, with an /etc of our making and nothing else of the host.
+    #[default]
+    Host,
+    /// A directory of the host that holds a root file system. It is never written.
+    Directory(PathBuf),
+}
+
+impl std::str::FromStr for Image {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Image> {
+        match text.split_once(':') {
+            None if text == "host" => Ok(Image::Host),
+            Some(("dir", path)) if !path.is_empty() => Ok(Image::Directory(path.into())),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{text:?} is no image; say `host` or `dir:PATH` with a directory that holds a root"),
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Image::Host => write!(f, "host"),
+            Image::Directory(path) => write!(f, "dir:{}", path.display()),
+        }
+    }
+}
+
+/// What runs a box.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// Namespaces of this kernel.
+    #[default]
+    Native,
+    /// No isolation at all. Only when asked for by name.
+    Process,
+}
+
+impl RuntimeKind {
+    /// All of them.
+    pub const ALL: [RuntimeKind; 2] = [RuntimeKind::Native, RuntimeKind::Process];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            RuntimeKind::Native => "native",
+            RuntimeKind::Process => "process",
+        }
+    }
+}
+
+impl std::str::FromStr for RuntimeKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<RuntimeKind> {
+        RuntimeKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("{text:?} is no runtime; say `native` or `process`"))
+        })
+    }
+}
+
+/// How strongly a box is isolated, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Not at all.
+    None,
+    /// Something of `Full` is missing; the box says what.
+    Reduced,
+    /// Every wall that this kernel has: all namespaces, no capabilities, Landlock, the system call filter.
+    Full,
+}
+
+impl Level {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Reduced => "reduced",
+            Level::Full => "full",
+        }
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Level> {
+        [Level::None, Level::Reduced, Level::Full].into_iter().find(|level| level.name() == text).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("{text:?} is no level; say `full`, `reduced` or `none`"))
+        })
+    }
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whom a box may talk to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NetworkPolicy {
+    /// Nobody but itself, on its own loopback device.
+    #[default]
+    None,
+}
+
+/// What a box is held to. `None` leaves it to the defaults; a limit that is asked for is enforced or refused.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Limits {
+    /// Memory of the whole box.
+    pub memory_bytes: Option<u64>,
+    /// CPUs, as a fraction.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// What the box may add to its root.
+    pub disk_bytes: Option<u64>,
+    /// What is kept of each command's output, head and tail; the rest is counted.
+    pub output_bytes: Option<u64>,
+    /// Wall time of each command.
+    pub timeout: Option<Duration>,
+    /// Life of the box.
+    pub ttl: Option<Duration>,
+}
+
+/// A limit as it is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitInForce {
+    /// `memory`, `cpu`, `pids`, `disk`, `output`, `timeout`, `ttl`.
+    pub name: String,
+    /// How much, in words; `none` if there is no limit.
+    pub value: String,
+    /// How much: bytes, milliseconds, processes, or thousandths of a CPU.
+    pub amount: Option<u64>,
+    /// What enforces it, or why nothing does.
+    pub mechanism: String,
+}
+
+/// Where a box stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxState {
+    /// It lives.
+    Running,
+    /// It ended, and waits to be cleaned up.
+    Dead,
+}
+
+/// What is known of a box.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxInfo {
+    /// Its id.
+    pub id: String,
+    /// Its other name.
+    pub name: Option<String>,
+    /// Where it stands.
+    pub state: SandboxState,
+    /// What runs it.
+    pub runtime: RuntimeKind,
+    /// How strongly it is isolated.
+    pub level: Level,
+    /// What is missing to `Full`, each with its reason.
+    pub missing: Vec<String>,
+    /// What it was made from.
+    pub image: Image,
+    /// When, milliseconds since 1970.
+    pub created_ms: u64,
+    /// Its first process, as the host sees it.
+    pub pid: i32,
+    /// When that process started, in ticks of the host: number and tick name a process for ever.
+    pub start_ticks: u64,
+    /// Limits, each with what enforces it.
+    pub limits: Vec<LimitInForce>,
+    /// Words of the caller's.
+    pub labels: BTreeMap<String, String>,
+    /// The process that it dies with.
+    pub owner: Option<u32>,
+    /// Life, from its creation.
+    pub ttl_ms: Option<u64>,
+    /// User of commands that name none.
+    pub user: String,
+    /// Working directory of commands that name none.
+    pub cwd: String,
+    /// The root is read-only.
+    pub read_only: bool,
+    /// How the commands of the box are told from each other, for killing exactly one.
+    pub tracking: String,
+    /// First host uid of the box, where it has its own range.
+    pub uid_base: Option<u32>,
+}

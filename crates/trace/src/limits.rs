@@ -1,0 +1,69 @@
+//! Every bound of a trace, by name. Reaching one is an error of that kind, and counted by the recorder.
+
+use std::time::Duration;
+
+/// The longest line, newline not counted. Readers refuse a longer one, so this can never be lowered.
+pub const LINE_BYTES_MAX: usize = 1024 * 1024;
+/// The longest payload that stands in the line itself, if it is UTF-8; anything else becomes a blob.
+pub const INLINE_BYTES_MAX: usize = 4 * 1024;
+/// The most that is kept of one payload, head and tail together; also the largest blob that a reader loads.
+pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The size at which a trace takes no more events.
+pub const TRACE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Beyond `TRACE_BYTES_MAX` there is this much room for the events that say that something is missing.
+pub const TRACE_BYTES_RESERVE: u64 = 64 * 1024;
+/// How long an append waits for the other writers of the trace.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The longest pause between two looks at the lock.
+pub const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
+/// A shorter secret is not looked for: it would be found everywhere, and give itself away by that.
+pub const SECRET_BYTES_MIN: usize = 4;
+/// How far behind its first line the end of a private key is looked for.
+pub const PRIVATE_KEY_BYTES_MAX: usize = 16 * 1024;
+/// How many missing blobs a report names; further ones are only counted.
+pub const MISSING_BLOBS_NAMED_MAX: usize = 100;
+/// A blob that was written or named again within this time is never pruned: its line may be still to come.
+pub const BLOB_AGE_MIN: Duration = Duration::from_secs(60 * 60);
+/// How many lines of a payload a person is shown.
+pub const VIEW_LINES_MAX: usize = 10;
+/// How many bytes of a payload a person is shown.
+pub const VIEW_BYTES_MAX: usize = 4 * 1024;
+
+/// The bounds that a writer may be given tighter than the constants above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest line; at most `LINE_BYTES_MAX`.
+    pub line_bytes_max: usize,
+    /// The longest payload in the line itself; at most `INLINE_BYTES_MAX`.
+    pub inline_bytes_max: usize,
+    /// The most that is kept of one payload; at most `PAYLOAD_BYTES_MAX`.
+    pub payload_bytes_max: usize,
+    /// The size at which the trace takes no more events.
+    pub trace_bytes_max: u64,
+    /// How long an append waits for other writers.
+    pub lock_wait_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            line_bytes_max: LINE_BYTES_MAX,
+            inline_bytes_max: INLINE_BYTES_MAX,
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            trace_bytes_max: TRACE_BYTES_MAX,
+            lock_wait_max: LOCK_WAIT_MAX,
+        }
+    }
+}
+
+impl Limits {
+    /// The same with nothing above what every reader accepts.
+    pub(crate) fn clamped(self) -> Self {
+        Limits {
+            line_bytes_max: self.line_bytes_max.min(LINE_BYTES_MAX),
+            inline_bytes_max: self.inline_bytes_max.min(INLINE_BYTES_MAX),
+            payload_bytes_max: self.payload_bytes_max.min(PAYLOAD_BYTES_MAX),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The reader: the lines of a trace in order, each at most `LINE_BYTES_MAX` long.
+//!
+//! It takes no lock, so that looking at a trace never slows its writers. A last line without a newline is
+//! being written right now, or its writer died; either way it is not a line yet.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::blobs::Blobs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LINE_BYTES_MAX;
+use crate::line::Line;
+use crate::writer::FILE;
+
+/// Reads a trace.
+#[derive(Debug)]
+pub struct Reader {
+    lines: RawLines,
+    blobs: Blobs,
+    number: u64,
+    torn_tail: bool,
+    done: bool,
+}
+
+/// The lines of a trace as bytes.
+#[derive(Debug)]
+pub(crate) struct RawLines {
+    pub(crate) path: PathBuf,
+    input: BufReader<File>,
+}
+
+/// What came next in the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RawLine {
+    /// A line, without its newline.
+    Whole(Vec<u8>),
+    /// A line longer than any may be; the reader is behind it now.
+    TooLong,
+    /// Bytes without a newline at the end of the file.
+    Torn,
+    /// Nothing.
+    End,
+}
+
+impl Reader {
+    /// Opens the trace in `dir`.
+    pub fn open(dir: &Path, blobs: &Path) -> Result<Reader> {
+        let (lines, blobs) = (RawLines::open(dir)?, Blobs::new(blobs));
+        Ok(Reader { lines, blobs, number: 0, torn_tail: false, done: false })
+    }
+
+    /// The store with the payloads of this trace.
+    pub fn blobs(&self) -> Blobs {
+        self.blobs.clone()
+    }
+
+    /// Whether the lines were followed by a part of one.
+    pub fn torn_tail(&self) -> bool {
+        self.torn_tail
+    }
+
+    fn bad(&self, what: &str) -> Error {
+        let message = format!("read line {} of {}: {what}", self.number, self.lines.path.display());
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Line>;
+
+    fn next(&mut self) -> Option<Result<Line>> {
+        if self.done {
+            return None;
+        }
+        self.number += 1;
+        let next = self.lines.next();
+        // A damaged line is followed by others; a file that cannot be read would be an error for ever.
+        self.done = matches!(next, Ok(RawLine::Torn | RawLine::End) | Err(_));
+        self.torn_tail = matches!(next, Ok(RawLine::Torn));
+        match next {
+            Ok(RawLine::Whole(bytes)) => {
+                Some(serde_json::from_slice(&bytes).map_err(|_| self.bad("it is not a line of a trace")))
+            }
+            Ok(RawLine::TooLong) => Some(Err(self.bad("it is longer than any line may be"))),
+            Ok(RawLine::Torn | RawLine::End) => None,
+            Err(e) => Some(Err(Error::io("read", &self.lines.path, e))),
+        }
+    }
+}
+
+impl RawLines {
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE);
+        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        Ok(RawLines { path, input: BufReader::with_capacity(64 * 1024, file) })
+    }
+
+    pub(crate) fn next(&mut self) -> io::Result<RawLine> {
+        let mut bytes = Vec::new();
+        (&mut self.input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes)?;
+        if bytes.pop_if(|last| *last == b'\n').is_some() {
+            return Ok(RawLine::Whole(bytes));
+        }
+        if bytes.len() > LINE_BYTES_MAX {
+            self.input.skip_until(b'\n')?;
+            return Ok(RawLine::TooLong);
+        }
+        Ok(if bytes.is_empty() { RawLine::End } else { RawLine::Torn })
+    }
+}

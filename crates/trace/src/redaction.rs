@@ -1,0 +1,275 @@
+//! Redaction: what must not be on record is replaced by `[redacted]` before anything is written or hashed.
+//!
+//! Two things are looked for: the exact secrets that the caller names, in the spellings in which they show up
+//! by accident ([`secrets`]), and well-known shapes of tokens that nobody named ([`shapes`]). All matches are
+//! collected first and merged where they overlap, so that two secrets with a common part leave nothing
+//! behind.
+//!
+//! It is a net for accidents. A program that wants to get a secret on record can always spell it otherwise.
+
+mod secrets;
+mod shapes;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use self::secrets::{Needle, Scratch};
+use crate::limits::SECRET_BYTES_MIN;
+
+/// What stands where something was replaced.
+const MARK: &[u8] = b"[redacted]";
+
+/// What must not be on record.
+#[derive(Clone)]
+pub struct Redaction {
+    /// Exact values, of at least `SECRET_BYTES_MIN` bytes; shorter ones are not looked for.
+    pub secrets: Vec<Vec<u8>>,
+    /// Whether well-known shapes of tokens are looked for as well.
+    pub shapes: bool,
+}
+
+/// A [`Redaction`] made ready for use.
+#[derive(Clone)]
+pub struct Redactor {
+    needles: Vec<Needle>,
+    shapes: bool,
+    starts: Starts,
+}
+
+/// Which ends of a piece were cut somewhere in a longer text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Edges {
+    pub(crate) start_cut: bool,
+    pub(crate) end_cut: bool,
+}
+
+/// What can begin with which pair of bytes. Most places of a text begin no match, and the set tells so in one
+/// look.
+#[derive(Clone)]
+struct Starts {
+    set: Vec<u64>,
+    needles: HashMap<(u8, u8), Vec<usize>>,
+}
+
+impl Default for Redaction {
+    /// No secrets, but the shapes.
+    fn default() -> Self {
+        Redaction { secrets: Vec::new(), shapes: true }
+    }
+}
+
+impl fmt::Debug for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redaction {{ {} secrets, shapes: {} }}", self.secrets.len(), self.shapes)
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redactor {{ {} needles, shapes: {} }}", self.needles.len(), self.shapes)
+    }
+}
+
+impl Redaction {
+    /// How many of the secrets are too short to be looked for; worth a warning to whoever named them.
+    pub fn too_short(&self) -> usize {
+        self.secrets.iter().filter(|secret| secret.len() < SECRET_BYTES_MIN).count()
+    }
+
+    /// Makes it ready for use.
+    pub fn compile(&self) -> Redactor {
+        let mut needles = Vec::new();
+        for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
+            secrets::spellings(secret, &mut needles);
+        }
+        let mut starts = Starts { set: vec![0; 1 << 16 >> 6], needles: HashMap::new() };
+        for (index, needle) in needles.iter().enumerate() {
+            needle.starts(&mut |first, second| starts.insert_needle(first, second, index));
+        }
+        if self.shapes {
+            shapes::starts(&mut |first, second| starts.insert(first, second));
+        }
+        Redactor { needles, shapes: self.shapes, starts }
+    }
+}
+
+impl Redactor {
+    /// A text without what must not be on record.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.replace(text.as_bytes(), Edges::default()) {
+            None => Cow::Borrowed(text),
+            Some((bytes, _)) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// Bytes without what must not be on record.
+    pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.replace(bytes, Edges::default()) {
+            None => Cow::Borrowed(bytes),
+            Some((bytes, _)) => Cow::Owned(bytes),
+        }
+    }
+
+    /// A piece of a longer text with the matches replaced, and how many there were; nothing if there were
+    /// none.
+    pub(crate) fn replace(&self, text: &[u8], edges: Edges) -> Option<(Vec<u8>, u64)> {
+        let found = merged(self.find(text, edges));
+        if found.is_empty() {
+            return None;
+        }
+        let mut out = Vec::with_capacity(text.len());
+        let mut done = 0;
+        for range in &found {
+            out.extend_from_slice(&text[done..range.start]);
+            out.extend_from_slice(MARK);
+            done = range.end;
+        }
+        out.extend_from_slice(&text[done..]);
+        Some((out, found.len() as u64))
+    }
+
+    fn find(&self, text: &[u8], edges: Edges) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        if edges.start_cut {
+            found.extend(
+                self.needles.iter().filter_map(|needle| needle.rest_at_start(text)).map(|end| 0..end),
+            );
+            found.extend(shapes::rest_at_start(text).filter(|_| self.shapes).map(|end| 0..end));
+        }
+        // Within one needle's match the same needle is not tried again: a text made of one secret over and
+        // over would cost its square.
+        let mut resume = vec![0; self.needles.len()];
+        let mut scratch = Scratch::default();
+        for (at, pair) in text.windows(2).enumerate() {
+            if !self.starts.contains(pair[0], pair[1]) {
+                continue;
+            }
+            for &index in self.starts.needles.get(&(pair[0], pair[1])).into_iter().flatten() {
+                if at < resume[index] {
+                    continue;
+                }
+                if let Some(end) = self.needles[index].end_at(text, at, edges.end_cut, &mut scratch) {
+                    resume[index] = end;
+                    found.push(at..end);
+                }
+            }
+            if self.shapes {
+                found.extend(shapes::at(text, at, edges.end_cut));
+            }
+        }
+        found
+    }
+}
+
+impl Starts {
+    fn insert(&mut self, first: u8, second: u8) {
+        let bit = usize::from(first) << 8 | usize::from(second);
+        self.set[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn insert_needle(&mut self, first: u8, second: u8, index: usize) {
+        self.insert(first, second);
+        let needles = self.needles.entry((first, second)).or_default();
+        if needles.last() != Some(&index) {
+            needles.push(index);
+        }
+    }
+
+    fn contains(&self, first: u8, second: u8) -> bool {
+        let bit = usize::from(first) << 8 | usize::from(second);
+        self.set[bit / 64] & (1 << (bit % 64)) != 0
+    }
+}
+
+/// Ranges in order, overlapping ones made one.
+fn merged(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    found.sort_by_key(|range| (range.start, range.end));
+    let mut out: Vec<Range<usize>> = Vec::new();
+    for range in found {
+        match out.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor(secrets: &[&str]) -> Redactor {
+        let secrets = secrets.iter().map(|s| s.as_bytes().to_vec()).collect();
+        Redaction { secrets, ..Redaction::default() }.compile()
+    }
+
+    fn check(secrets: &[&str], text: &str, expected: &str) {
+        assert_eq!(redactor(secrets).text(text), expected, "in {text:?}");
+    }
+
+    fn check_piece(secrets: &[&str], text: &str, edges: Edges, expected: &str) {
+        let out = redactor(secrets).replace(text.as_bytes(), edges).map(|(bytes, _)| bytes);
+        let out = out.unwrap_or_else(|| text.as_bytes().to_vec());
+        assert_eq!(String::from_utf8_lossy(&out), expected, "in {text:?}");
+    }
+
+    #[test]
+    fn every_occurrence_of_a_secret_is_replaced() {
+        check(&["hunter2"], "a hunter2, hunter2hunter2.", "a [redacted], [redacted][redacted].");
+        check(&["hunter2"], "hunter", "hunter");
+    }
+
+    #[test]
+    fn overlapping_secrets_leave_nothing_behind() {
+        check(&["abcdef", "cdefgh"], "xabcdefghy", "x[redacted]y");
+    }
+
+    #[test]
+    fn short_secrets_are_not_looked_for_and_counted() {
+        check(&["abc"], "abc", "abc");
+        let secrets = vec![b"abc".to_vec(), b"abcd".to_vec()];
+        assert_eq!(Redaction { secrets, shapes: false }.too_short(), 1);
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_replaced_too() {
+        let secrets = vec![b"\xff\xfe\x00\x01".to_vec()];
+        let redactor = Redaction { secrets, shapes: false }.compile();
+        assert_eq!(&*redactor.bytes(b"a\xff\xfe\x00\x01b"), b"a[redacted]b");
+    }
+
+    #[test]
+    fn a_secret_cut_at_the_end_of_a_head_is_replaced() {
+        let end_cut = Edges { end_cut: true, ..Edges::default() };
+        check_piece(&["correct horse"], "it is correct h", end_cut, "it is [redacted]");
+        check_piece(&["correct horse"], "it is correct%2", end_cut, "it is [redacted]");
+        check_piece(&["correct horse"], "it is correct h", Edges::default(), "it is correct h");
+        check_piece(&[], "token ghp_012345", end_cut, "token [redacted]");
+        check_piece(&[], "token ghp_012345", Edges::default(), "token ghp_012345");
+    }
+
+    #[test]
+    fn a_secret_cut_at_the_start_of_a_tail_is_replaced() {
+        let start_cut = Edges { start_cut: true, ..Edges::default() };
+        check_piece(&["correct horse"], "ect horse it is", start_cut, "[redacted] it is");
+        check_piece(&["correct horse"], "0horse it is", start_cut, "[redacted] it is");
+        check_piece(&["correct horse"], "ect horse it is", Edges::default(), "ect horse it is");
+        check_piece(&[], "4h5Gq9aZ0b1c2d3e4f5 rest", start_cut, "[redacted] rest");
+        check_piece(&[], "an ordinary end of a line", start_cut, "an ordinary end of a line");
+    }
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let redaction = Redaction { secrets: vec![b"hunter2".to_vec()], shapes: true };
+        assert!(!format!("{redaction:?}{:?}", redaction.compile()).contains("hunter2"));
+    }
+
+    #[test]
+    fn a_text_of_nothing_but_a_secret_costs_little() {
+        let secret = "a".repeat(4096);
+        let text = "a".repeat(1 << 20);
+        check(&[&secret], &text, &"[redacted]".repeat(256));
+    }
+}

@@ -1,0 +1,265 @@
+//! The view: a trace as a person wants to read it.
+//!
+//! Lines are shown as they come, so that a trace of any length takes no memory and can be followed while it
+//! grows. A command that ends before anything else happens is one block; otherwise its end comes later under
+//! its number. Every recorded text goes through [`text`]: nothing that a box wrote can steer the terminal or
+//! forge a record.
+
+mod text;
+mod words;
+
+use std::io::{self, Write};
+
+use glasshouse_protocol::{ExitReport, Program};
+
+use self::text::{clipped, plain, quoted, safe_json};
+use crate::blobs::Blobs;
+use crate::error::Result;
+use crate::event::{BoxCreated, Event, ExecStarted, FileOperation};
+use crate::limits::{VIEW_BYTES_MAX, VIEW_LINES_MAX};
+use crate::line::Line;
+use crate::payload::Payload;
+
+/// What stands before everything that belongs to the record above it.
+const INDENT: &str = "    ";
+
+/// How a trace is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// With colours.
+    pub color: bool,
+    /// Clipped to this many characters a line.
+    pub width: Option<usize>,
+    /// As JSON, one line for each record, with every character that a terminal could stumble over escaped.
+    pub raw: bool,
+}
+
+/// Shows lines; `blobs` is where their payloads are. A line that cannot be read is shown as that.
+pub fn render(
+    lines: &mut dyn Iterator<Item = Result<Line>>,
+    blobs: &Blobs,
+    out: &mut dyn Write,
+    style: &Style,
+) -> io::Result<()> {
+    let mut view = View { blobs, out, style, start_ms: None, above: None };
+    for line in lines {
+        match line {
+            Ok(line) if style.raw => view.raw(&line)?,
+            Ok(line) => view.line(&line)?,
+            Err(e) => view.row(Paint::Bad, "", &format!("cannot {}", plain(e.with_source().as_bytes())))?,
+        }
+    }
+    Ok(())
+}
+
+struct View<'a> {
+    blobs: &'a Blobs,
+    out: &'a mut dyn Write,
+    style: &'a Style,
+    start_ms: Option<u64>,
+    /// The command whose start was shown last, with nothing shown since.
+    above: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+enum Paint {
+    None,
+    Strong,
+    Faint,
+    Good,
+    Bad,
+}
+
+impl View<'_> {
+    fn raw(&mut self, line: &Line) -> io::Result<()> {
+        let json = serde_json::to_string(line).map_err(io::Error::other)?;
+        writeln!(self.out, "{}", safe_json(&json))
+    }
+
+    fn line(&mut self, line: &Line) -> io::Result<()> {
+        let start_ms = *self.start_ms.get_or_insert(line.time_ms);
+        let time = words::since(line.time_ms.saturating_sub(start_ms));
+        let above = self.above.take();
+        match &line.event {
+            Event::BoxCreated(created) => self.created(created),
+            Event::ExecStarted(started) => {
+                self.started(&time, started)?;
+                self.above = Some(started.exec);
+                Ok(())
+            }
+            Event::ExecEnded { exec, report, stdout, stderr } => {
+                let head =
+                    if above == Some(*exec) { INDENT.to_owned() } else { format!("{time}  #{exec}  ") };
+                self.ended(&head, report)?;
+                self.payload("| ", stdout)?;
+                self.payload("! ", stderr)
+            }
+            Event::Stdin { exec, payload } => {
+                let text = format!("#{exec}  stdin, {}", words::bytes(payload.bytes_total));
+                self.row(Paint::None, &format!("{time}  "), &text)?;
+                self.payload("< ", payload)
+            }
+            Event::Signal { exec, signal } => {
+                let text = format!("#{exec}  sent {}", words::signal(*signal));
+                self.row(Paint::None, &format!("{time}  "), &text)
+            }
+            Event::File(file) => self.file(&time, file),
+            Event::BoxEnded { why } => {
+                let text = format!("box ended: {}", plain(why.as_bytes()));
+                self.row(Paint::Strong, &format!("{time}  "), &text)
+            }
+            Event::Lost { events, bytes, why } => {
+                let (events, bytes) = (words::grouped(*events), words::bytes(*bytes));
+                let text = format!("LOST {events} events with {bytes}: {}", plain(why.as_bytes()));
+                self.row(Paint::Bad, &format!("{time}  "), &text)
+            }
+            Event::Repaired { dropped_bytes } => {
+                let text =
+                    format!("repaired: {} of an unfinished record dropped", words::bytes(*dropped_bytes));
+                self.row(Paint::Bad, &format!("{time}  "), &text)
+            }
+            Event::Unknown(event) => {
+                let text = format!("not known to this version: {}", plain(event.kind.as_bytes()));
+                self.row(Paint::Faint, &format!("{time}  "), &text)
+            }
+        }
+    }
+
+    fn created(&mut self, created: &BoxCreated) -> io::Result<()> {
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names } = created;
+        let name = name.as_ref().map(|name| format!(" ({})", plain(name.as_bytes()))).unwrap_or_default();
+        self.row(Paint::Strong, "", &format!("box {}{name}", plain(id.as_bytes())))?;
+        let [runtime, level, image] = [runtime, level, image].map(|text| plain(text.as_bytes()));
+        self.row(Paint::None, INDENT, &format!("{runtime}, isolation {level}, image {image}"))?;
+        for (name, limit) in limits {
+            let value = match name.strip_suffix("_bytes") {
+                Some(_) => words::size(limit.value),
+                None => words::grouped(limit.value),
+            };
+            let [name, mechanism] = [name, &limit.mechanism].map(|text| plain(text.as_bytes()));
+            self.row(Paint::Faint, INDENT, &format!("{name} {value} by {mechanism}"))?;
+        }
+        for (name, value) in labels {
+            let [name, value] = [name, value].map(|text| plain(text.as_bytes()));
+            self.row(Paint::Faint, INDENT, &format!("label {name}={value}"))?;
+        }
+        self.env(env_names)
+    }
+
+    fn started(&mut self, time: &str, started: &ExecStarted) -> io::Result<()> {
+        let ExecStarted { exec, program, cwd, user, tty, background, stdin: _, env_names, timeout_ms } =
+            started;
+        writeln!(self.out)?;
+        let head = format!("{time}  #{exec}  $ ");
+        match program {
+            Program::Argv(argv) => {
+                let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
+                self.row(Paint::Strong, &head, &words.join(" "))?;
+            }
+            // The lines of a script stay below their first one, marked as a shell marks them.
+            Program::Shell(script) => {
+                let mut lines = script.lines();
+                self.row(Paint::Strong, &head, &plain(lines.next().unwrap_or_default().as_bytes()))?;
+                for line in lines.by_ref().take(VIEW_LINES_MAX) {
+                    self.row(Paint::Strong, INDENT, &format!("> {}", plain(line.as_bytes())))?;
+                }
+                self.more(lines.map(|line| line.len() as u64 + 1).sum())?;
+            }
+        }
+        let mut notes = Vec::new();
+        notes.extend(cwd.as_ref().map(|cwd| format!("in {}", plain(cwd.as_bytes()))));
+        notes.extend(user.as_ref().map(|user| format!("as {}", plain(user.as_bytes()))));
+        notes.extend(tty.map(|tty| format!("terminal {}×{}", tty.cols, tty.rows)));
+        notes.extend(background.then(|| "in the background".to_owned()));
+        notes
+            .extend(timeout_ms.map(|ms| format!("for at most {}", words::duration(ms.saturating_mul(1000)))));
+        if !notes.is_empty() {
+            self.row(Paint::Faint, INDENT, &notes.join(", "))?;
+        }
+        self.env(env_names)
+    }
+
+    fn env(&mut self, names: &[String]) -> io::Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = names.iter().map(|name| plain(name.as_bytes())).collect();
+        self.row(Paint::Faint, INDENT, &format!("env {}", names.join(" ")))
+    }
+
+    fn ended(&mut self, head: &str, report: &ExitReport) -> io::Result<()> {
+        let paint = if report.exit.success() { Paint::Good } else { Paint::Bad };
+        self.row(paint, head, &plain(words::end(report).as_bytes()))
+    }
+
+    fn file(&mut self, time: &str, file: &FileOperation) -> io::Result<()> {
+        let FileOperation { op, path, bytes, payload: _, error } = file;
+        let mut text = format!("file {} {}", plain(op.as_bytes()), quoted(path));
+        if let Some(bytes) = bytes {
+            text.push_str(&format!(", {}", words::bytes(*bytes)));
+        }
+        if let Some(error) = error {
+            text.push_str(&format!(": {}", plain(error.as_bytes())));
+        }
+        self.row(if error.is_some() { Paint::Bad } else { Paint::None }, &format!("{time}  "), &text)
+    }
+
+    /// The first lines of a payload, each behind a mark, and how much there is besides.
+    fn payload(&mut self, mark: &str, payload: &Payload) -> io::Result<()> {
+        let lengths =
+            [&payload.head, &payload.tail].map(|part| part.as_ref().map_or(0, |part| part.bytes_len()));
+        let mut hidden = lengths.into_iter().fold(payload.bytes_cut, u64::saturating_add);
+        if let Some(head) = &payload.head {
+            match self.blobs.read(head) {
+                Ok(bytes) => hidden = hidden.saturating_sub(self.payload_lines(mark, &bytes)?),
+                Err(e) => {
+                    let why = plain(e.with_source().as_bytes());
+                    self.row(Paint::Bad, INDENT, &format!("{mark}cannot {why}"))?;
+                }
+            }
+        }
+        self.more(hidden)
+    }
+
+    /// Returns how many bytes were shown.
+    fn payload_lines(&mut self, mark: &str, bytes: &[u8]) -> io::Result<u64> {
+        let mut shown = 0;
+        for line in bytes.split_inclusive(|&b| b == b'\n').take(VIEW_LINES_MAX) {
+            let part = &line[..line.len().min(VIEW_BYTES_MAX - shown)];
+            shown += part.len();
+            // A terminal ends its lines with both.
+            let part = part.strip_suffix(b"\n").unwrap_or(part);
+            let part = part.strip_suffix(b"\r").unwrap_or(part);
+            self.row(Paint::None, INDENT, &format!("{mark}{}", plain(part)))?;
+            if shown == VIEW_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(shown as u64)
+    }
+
+    fn more(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.row(Paint::Faint, INDENT, &format!("… {} more", words::bytes(bytes)))
+    }
+
+    /// One line: what it begins with, and a text that holds nothing but plain characters.
+    fn row(&mut self, paint: Paint, head: &str, text: &str) -> io::Result<()> {
+        let room = self.style.width.map(|width| width.saturating_sub(head.chars().count()));
+        let text = clipped(text.to_owned(), room);
+        let code = match paint {
+            _ if !self.style.color => "",
+            Paint::None => "",
+            Paint::Strong => "1",
+            Paint::Faint => "2",
+            Paint::Good => "32",
+            Paint::Bad => "31",
+        };
+        if code.is_empty() {
+            return writeln!(self.out, "{head}{text}");
+        }
+        writeln!(self.out, "{head}\x1b[{code}m{text}\x1b[0m")
+    }
+}

@@ -1,0 +1,240 @@
+//! The format: everything reads back, and version 1 is readable for ever.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod home;
+
+use std::fs;
+use std::path::PathBuf;
+
+use glasshouse_protocol::{Exit, ExitReport, Killer, Program, TtySize};
+use glasshouse_trace::{
+    BoxCreated, Content, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader, Redaction,
+    Settings, Writer, limits, verify,
+};
+use home::{Home, signal};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+fn fixture() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
+}
+
+fn check_content(bytes: &[u8], inline: bool) {
+    let home = Home::new();
+    home.writer().append(Event::Stdin { exec: 1, payload: Payload::whole(bytes) }).unwrap();
+    let Event::Stdin { payload, .. } = &home.events()[0] else { panic!() };
+    let head = payload.head.as_ref().unwrap();
+    assert_eq!(matches!(head, Content::Text(_)), inline);
+    assert_eq!(matches!(head, Content::Blob(_)), !inline);
+    let blobs = Reader::open(&home.dir(), &home.blobs()).unwrap().blobs();
+    assert_eq!(blobs.read(head).unwrap(), bytes);
+    assert_eq!(home.blobs().exists(), !inline);
+}
+
+#[test]
+fn short_text_stands_in_the_line_and_the_rest_in_blobs() {
+    check_content(b"hello\n", true);
+    check_content(&[b'x'; limits::INLINE_BYTES_MAX], true);
+    check_content(&[0; limits::INLINE_BYTES_MAX], true);
+    check_content(&[b'x'; limits::INLINE_BYTES_MAX + 1], false);
+    check_content(b"\xff", false);
+}
+
+#[test]
+fn nothing_is_the_shortest_payload() {
+    let home = Home::new();
+    home.writer().append(Event::Stdin { exec: 1, payload: Payload::whole("") }).unwrap();
+    let line = String::from_utf8(home.bytes()).unwrap();
+    assert!(
+        line.ends_with("\"event\":{\"type\":\"stdin\",\"exec\":1,\"payload\":{\"bytes_total\":0}}}\n"),
+        "{line}"
+    );
+}
+
+#[test]
+fn version_1_reads_as_what_was_written() {
+    let reader = Reader::open(&fixture().join("traces/bx-7f3a"), &fixture().join("blobs")).unwrap();
+    let blobs = reader.blobs();
+    let events: Vec<Event> = reader.map(|line| line.unwrap().event).collect();
+    assert!(events.iter().all(|event| !matches!(event, Event::Unknown(_))));
+    let Event::BoxCreated(created) = &events[0] else { panic!("{:?}", events[0]) };
+    assert_eq!((created.id.as_str(), created.level.as_str()), ("bx-7f3a", "full"));
+    assert_eq!(created.limits["memory_bytes"].value, 512 << 20);
+    let Event::ExecStarted(started) = &events[1] else { panic!("{:?}", events[1]) };
+    assert_eq!(
+        started.program,
+        Program::Argv(vec!["python3".into(), "-c".into(), "print('it works')".into()])
+    );
+    let Event::ExecEnded { stdout, report, .. } = &events[2] else { panic!("{:?}", events[2]) };
+    assert!(report.exit.success());
+    assert_eq!(stdout.head, Some(Content::Text("it works\n".to_owned())));
+    let cut = events.iter().flat_map(Event::payloads).find(|payload| payload.truncated()).unwrap();
+    assert_eq!(cut.bytes_total, 1_000_000);
+    assert_eq!(blobs.read(cut.head.as_ref().unwrap()).unwrap().len(), 8192);
+}
+
+#[test]
+fn version_1_verifies() {
+    let report = verify(&fixture().join("traces/bx-7f3a"), &fixture().join("blobs")).unwrap();
+    assert!(report.ok, "{report:?}");
+    assert_eq!(report.first_bad, None);
+}
+
+#[test]
+fn the_documented_example_is_the_fixture() {
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace-format.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let trace = fs::read_to_string(fixture().join("traces/bx-7f3a/trace.jsonl")).unwrap();
+    for line in trace.lines().take(3) {
+        assert!(docs.contains(line), "the docs lack {line}");
+    }
+}
+
+#[test]
+fn lines_of_a_newer_version_are_read_checked_and_followed() {
+    let home = Home::new();
+    fs::create_dir_all(home.dir()).unwrap();
+    let zero = "0".repeat(64);
+    let event = r#"{"type":"teleported","to":"mars"}"#;
+    let line = format!(r#"{{"v":2,"seq":1,"time_ms":5,"prev":"{zero}","mood":"good","event":{event}}}"#);
+    fs::write(home.file(), line + "\n").unwrap();
+    assert_eq!(home.writer().append(signal(1)).unwrap(), 2);
+    assert!(home.verify().ok);
+    assert!(matches!(&home.events()[0], Event::Unknown(event) if event.kind == "teleported"));
+    assert_eq!(home.lines()[0].v, 2);
+}
+
+#[test]
+fn a_damaged_line_is_an_error_and_the_next_one_is_read() {
+    let home = Home::new();
+    let mut writer = home.writer();
+    writer.append(signal(1)).unwrap();
+    writer.append(signal(2)).unwrap();
+    fs::write(home.file(), [b"what?\n".to_vec(), home.bytes(), b"{\"v\"".to_vec()].concat()).unwrap();
+    let mut reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    let results: Vec<bool> = reader.by_ref().map(|line| line.is_ok()).collect();
+    assert_eq!(results, [false, true, true]);
+    assert!(reader.torn_tail());
+}
+
+fn exits() -> impl Strategy<Value = Exit> {
+    prop_oneof![
+        any::<i32>().prop_map(|code| Exit::Code { code }),
+        any::<i32>().prop_map(|signal| Exit::Signal { signal }),
+        any::<u64>().prop_map(|peak_bytes| Exit::OutOfMemory { peak_bytes }),
+        option::of(any::<i32>()).prop_map(|code| Exit::DiskFull { code }),
+        any::<String>().prop_map(|why| Exit::BoxGone { why }),
+        Just(Exit::TimedOut),
+        Just(Exit::Killed { by: Killer::Ttl }),
+    ]
+}
+
+fn reports() -> impl Strategy<Value = ExitReport> {
+    (exits(), any::<[u64; 6]>()).prop_map(|(exit, numbers)| {
+        let [wall_us, cpu_us, peak_memory_bytes, stdout_bytes, stderr_bytes, oom_kills] = numbers;
+        ExitReport { exit, wall_us, cpu_us, peak_memory_bytes, stdout_bytes, stderr_bytes, oom_kills }
+    })
+}
+
+fn payloads() -> impl Strategy<Value = Payload> {
+    let bytes = || prop_oneof![any::<String>().prop_map(String::into_bytes), vec(any::<u8>(), 0..6000)];
+    (bytes(), bytes(), 1..1000_u64).prop_flat_map(|(head, tail, more)| {
+        let total = (head.len() + tail.len()) as u64 + more;
+        prop_oneof![Just(Payload::whole(head.clone())), Just(Payload::cut(total, head, tail))]
+    })
+}
+
+fn programs() -> impl Strategy<Value = Program> {
+    prop_oneof![vec(any::<String>(), 0..5).prop_map(Program::Argv), any::<String>().prop_map(Program::Shell)]
+}
+
+fn created() -> impl Strategy<Value = Event> {
+    let limit =
+        (any::<u64>(), any::<String>()).prop_map(|(value, mechanism)| LimitInForce { value, mechanism });
+    let limits = btree_map(any::<String>(), limit, 0..3);
+    let labels = btree_map(any::<String>(), any::<String>(), 0..3);
+    let names = vec("[^=]*", 0..3);
+    (any::<[String; 4]>(), option::of(any::<String>()), limits, labels, names).prop_map(
+        |([id, runtime, level, image], name, limits, labels, env_names)| {
+            Event::BoxCreated(BoxCreated { id, name, runtime, level, image, limits, labels, env_names })
+        },
+    )
+}
+
+fn started() -> impl Strategy<Value = Event> {
+    let tty = option::of(any::<(u16, u16)>().prop_map(|(rows, cols)| TtySize { rows, cols }));
+    let texts = any::<(Option<String>, Option<String>)>();
+    let rest = (any::<bool>(), any::<bool>(), vec("[^=]*", 0..3), option::of(any::<u64>()));
+    (any::<u64>(), programs(), texts, tty, rest).prop_map(|(exec, program, (cwd, user), tty, rest)| {
+        let (background, stdin, env_names, timeout_ms) = rest;
+        let started = ExecStarted { exec, program, cwd, user, tty, background, stdin, env_names, timeout_ms };
+        Event::ExecStarted(started)
+    })
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let file = (any::<(String, String)>(), any::<(Option<u64>, Option<String>)>(), option::of(payloads()))
+        .prop_map(|((op, path), (bytes, error), payload)| {
+            Event::File(FileOperation { op, path, bytes, payload, error })
+        });
+    prop_oneof![
+        created(),
+        started(),
+        (any::<u64>(), reports(), payloads(), payloads())
+            .prop_map(|(exec, report, stdout, stderr)| Event::ExecEnded { exec, report, stdout, stderr }),
+        (any::<u64>(), payloads()).prop_map(|(exec, payload)| Event::Stdin { exec, payload }),
+        any::<(u64, i32)>().prop_map(|(exec, signal)| Event::Signal { exec, signal }),
+        file,
+        any::<String>().prop_map(|why| Event::BoxEnded { why }),
+        any::<(u64, u64, String)>().prop_map(|(events, bytes, why)| Event::Lost { events, bytes, why }),
+        any::<u64>().prop_map(|dropped_bytes| Event::Repaired { dropped_bytes }),
+    ]
+}
+
+/// The event with its payloads back in memory, as it was before it was written.
+fn loaded(mut event: Event, home: &Home) -> Event {
+    let blobs = glasshouse_trace::Blobs::new(home.blobs());
+    let load = |payload: &mut Payload| {
+        for part in [&mut payload.head, &mut payload.tail].into_iter().flatten() {
+            *part = Content::Bytes(blobs.read(part).unwrap());
+        }
+    };
+    match &mut event {
+        Event::ExecEnded { stdout, stderr, .. } => [stdout, stderr].into_iter().for_each(load),
+        Event::Stdin { payload, .. } => load(payload),
+        Event::File(file) => file.payload.iter_mut().for_each(load),
+        _ => {}
+    }
+    event
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_event_reads_back_as_it_was_written(events in vec(events(), 1..6)) {
+        let home = Home::new();
+        let redaction = Redaction { secrets: Vec::new(), shapes: false };
+        let mut writer = Writer::open(Settings { redaction, ..home.settings() }).unwrap();
+        for event in &events {
+            writer.append(event.clone()).unwrap();
+        }
+        let read: Vec<Event> = home.events().into_iter().map(|event| loaded(event, &home)).collect();
+        prop_assert_eq!(read, events);
+        prop_assert!(home.verify().ok);
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic(bytes in vec(any::<u8>(), 0..400), lines in vec(".*", 0..5)) {
+        let home = Home::new();
+        home.writer().append(signal(1)).unwrap();
+        let noise = [home.bytes(), lines.join("\n").into_bytes(), bytes].concat();
+        fs::write(home.file(), noise).unwrap();
+        Reader::open(&home.dir(), &home.blobs()).unwrap().for_each(drop);
+        home.verify();
+        // Whatever it meets, a writer either refuses or goes on; it does not panic.
+        home.recorder().record(signal(2));
+    }
+}

@@ -1,0 +1,169 @@
+//! Secrets never reach the disk, in whatever field and payload, and in none of their spellings.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod home;
+
+use std::fs;
+
+use glasshouse_protocol::Program;
+use glasshouse_trace::{Event, ExecStarted, Payload, Writer};
+use home::{Home, ended, one_of_each};
+use proptest::prelude::*;
+
+const SECRET: &str = "hunter2/päss \"w\"+word";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn url(bytes: &[u8]) -> String {
+    let kept = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    bytes.iter().map(|&b| if kept(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0, |sum, &b| sum << 8 | usize::from(b)) << (8 * (3 - chunk.len()));
+        for index in 0..4 {
+            let char = char::from(ALPHABET[word >> (18 - 6 * index) & 63]);
+            out.push(if index <= chunk.len() { char } else { '=' });
+        }
+    }
+    out
+}
+
+fn spellings(secret: &[u8]) -> Vec<Vec<u8>> {
+    let json = serde_json::to_string(&String::from_utf8_lossy(secret)).unwrap();
+    let mut all = vec![secret.to_vec(), json.as_bytes()[1..json.len() - 1].to_vec()];
+    all.extend(
+        [hex(secret), hex(secret).to_uppercase(), url(secret), base64(secret)].map(String::into_bytes),
+    );
+    all
+}
+
+/// No file of the home holds a spelling, not even with the escapes of JSON undone.
+fn assert_clean(home: &Home, secrets: &[&[u8]]) {
+    for path in home.files() {
+        let bytes = fs::read(&path).unwrap();
+        let unescaped =
+            String::from_utf8_lossy(&bytes).replace("\\\"", "\"").replace("\\\\", "\\").into_bytes();
+        for spelling in secrets.iter().flat_map(|secret| spellings(secret)) {
+            for bytes in [&bytes, &unescaped] {
+                let found = bytes.windows(spelling.len()).any(|window| window == spelling);
+                assert!(!found, "{:?} in {}", String::from_utf8_lossy(&spelling), path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_spelling_of_a_secret_reaches_the_disk_in_any_field() {
+    for spelling in spellings(SECRET.as_bytes()) {
+        let home = Home::new();
+        let mut writer = Writer::open(home.settings_hiding(&[SECRET.as_bytes()])).unwrap();
+        let text = format!("before {} after", String::from_utf8(spelling).unwrap());
+        for event in one_of_each(&text) {
+            writer.append(event).unwrap();
+        }
+        assert_clean(&home, &[SECRET.as_bytes()]);
+        assert!(String::from_utf8(home.bytes()).unwrap().contains("before [redacted]"));
+        assert!(home.verify().ok);
+    }
+}
+
+#[test]
+fn no_secret_reaches_the_disk_in_a_blob() {
+    let home = Home::new();
+    let secret = b"\xff\xfe\x00secret";
+    let mut writer = Writer::open(home.settings_hiding(&[secret, SECRET.as_bytes()])).unwrap();
+    let long = [b"x".repeat(9000), SECRET.as_bytes().to_vec(), b"y".repeat(9000)].concat();
+    let bytes = [&b"\xf0"[..], secret, b"\xf1"].concat();
+    writer.append(ended(1, &long, &bytes)).unwrap();
+    assert_clean(&home, &[secret, SECRET.as_bytes()]);
+    assert_eq!(home.files().len(), 4);
+    let Event::ExecEnded { stdout, stderr, .. } = &home.events()[0] else { panic!() };
+    assert_eq!((stdout.redacted, stdout.bytes_total, stdout.bytes_cut), (1, long.len() as u64, 0));
+    assert_eq!(stderr.redacted, 1);
+}
+
+#[test]
+fn a_secret_across_head_and_tail_is_found_at_every_cut() {
+    let secret = SECRET.as_bytes();
+    let (before, after) = (b"before ".to_vec(), b" after".to_vec());
+    for cut in 0..=secret.len() {
+        for gap in 0..=secret.len() - cut {
+            let home = Home::new();
+            let mut writer = Writer::open(home.settings_hiding(&[secret])).unwrap();
+            let head = [before.clone(), secret[..cut].to_vec()].concat();
+            let tail = [secret[cut + gap..].to_vec(), after.clone()].concat();
+            let total = (head.len() + tail.len() + gap) as u64;
+            writer.append(Event::Stdin { exec: 1, payload: Payload::cut(total, head, tail) }).unwrap();
+            let text = String::from_utf8_lossy(&home.bytes()).into_owned();
+            for part in secret.windows(4) {
+                let part = String::from_utf8_lossy(part);
+                assert!(
+                    !text.replace("\\\"", "\"").contains(&*part),
+                    "{part} of cut {cut}, gap {gap}: {text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_handed_over_with_its_name_is_dropped() {
+    let home = Home::new();
+    let env_names = vec!["PATH".to_owned(), "PASSWORD=swordfish".to_owned()];
+    let started =
+        ExecStarted { program: Program::Shell("true".to_owned()), env_names, ..ExecStarted::default() };
+    home.writer().append(Event::ExecStarted(started)).unwrap();
+    assert!(!String::from_utf8(home.bytes()).unwrap().contains("swordfish"));
+    let Event::ExecStarted(started) = &home.events()[0] else { panic!() };
+    assert_eq!(started.env_names, ["PATH", "PASSWORD"]);
+}
+
+#[test]
+fn tokens_that_nobody_named_are_found_by_their_shape() {
+    let home = Home::new();
+    let token = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let mut writer = home.writer();
+    for event in one_of_each(token) {
+        writer.append(event).unwrap();
+    }
+    assert_clean(&home, &[token.as_bytes()]);
+}
+
+#[test]
+fn a_secret_that_is_a_word_of_the_format_does_not_break_the_format() {
+    let home = Home::new();
+    let secrets: [&[u8]; 5] = [b"exec_ended", b"type", b"code", b"kind", b"event"];
+    let mut writer = Writer::open(home.settings_hiding(&secrets)).unwrap();
+    writer.append(ended(1, b"code", b"")).unwrap();
+    let Event::ExecEnded { stdout, .. } = &home.events()[0] else { panic!() };
+    assert_eq!(stdout.head, Some(glasshouse_trace::Content::Text("[redacted]".to_owned())));
+    assert!(home.verify().ok);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_secret_of_any_bytes_reaches_the_disk(
+        secret in prop::collection::vec(any::<u8>(), 8..40),
+        before in prop::collection::vec(any::<u8>(), 0..40),
+        after in prop::collection::vec(any::<u8>(), 0..40),
+        spelling in 0..6_usize,
+    ) {
+        // What is no text has no spelling in JSON strings, which are text.
+        prop_assume!(spelling != 1 || std::str::from_utf8(&secret).is_ok());
+        let home = Home::new();
+        let mut writer = Writer::open(home.settings_hiding(&[&secret])).unwrap();
+        let spelled = spellings(&secret).swap_remove(spelling);
+        let stdout = [&before[..], &spelled, &after].concat();
+        writer.append(ended(1, &stdout, b"")).unwrap();
+        assert_clean(&home, &[&secret]);
+    }
+}
