@@ -99,6 +99,7 @@ struct Agent {
     next_exec: u64,
     tracker: Tracker,
     devpts: Option<OwnedFd>,
+    oom_score: Option<OwnedFd>,
     null: OwnedFd,
     landlock: Option<Ruleset>,
     filter: Option<Program>,
@@ -128,7 +129,7 @@ pub(crate) fn run(built: Built) -> Result<()> {
 
 impl Agent {
     fn new(built: Built) -> Result<Agent> {
-        let Built { start, proc, devpts } = built;
+        let Built { start, proc, devpts, oom_score } = built;
         let mut fds = start.fds;
         let config = start.plan.guest;
         let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -156,6 +157,7 @@ impl Agent {
             next_exec: 1,
             tracker: Tracker::new(config.tracking, fds.take(FdRole::Track), proc),
             devpts,
+            oom_score,
             null,
             landlock,
             filter,
@@ -495,7 +497,7 @@ impl Agent {
             landlock: self.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filter.as_ref(),
             tag: self.tracker.wants_tag(),
-            expendable: self.config.contained,
+            oom_score: self.oom_score.as_ref().map(AsFd::as_fd),
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {

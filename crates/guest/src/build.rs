@@ -28,6 +28,8 @@ pub(crate) struct Built {
     pub(crate) proc: Option<OwnedFd>,
     /// The box's own terminals, by descriptor.
     pub(crate) devpts: Option<OwnedFd>,
+    /// Our own `oom_score_adj`, opened while we still may.
+    pub(crate) oom_score: Option<OwnedFd>,
 }
 
 /// A step that did not work, and what it stumbled over.
@@ -52,6 +54,7 @@ struct Site {
     trees: Vec<(String, OwnedFd)>,
     proc: Option<OwnedFd>,
     devpts: Option<OwnedFd>,
+    oom_score: Option<OwnedFd>,
 }
 
 /// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
@@ -92,7 +95,7 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts }))
+    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts, oom_score: site.oom_score }))
 }
 
 /// No walls: the guest serves where it is.
@@ -103,7 +106,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Built { start, proc: None, devpts: None })
+    Ok(Built { start, proc: None, devpts: None, oom_score: None })
 }
 
 fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
@@ -235,6 +238,10 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         Step::Pivot => on("/", mount::pivot(root(site)?)),
         Step::ReadOnlyRoot => on("/", mount::set_attributes(root(site)?, read_only(), false)),
         Step::DropPrivileges { keep } => {
+            // The files of a process that is not dumpable belong to the host's root, so this one is opened before.
+            on("dumpable", caps::set_dumpable(true))?;
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            site.oom_score = rustix::fs::openat(CWD, "/proc/self/oom_score_adj", flags, Mode::empty()).ok();
             on("bounding set", caps::drop_bounding())?;
             on("capabilities", caps::set_numbers(keep))?;
             on("no_new_privs", caps::no_new_privs())?;

@@ -121,7 +121,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) landlock: Option<rustix::fd::BorrowedFd<'a>>,
     pub(crate) filter: Option<&'a glasshouse_linux::seccomp::Program>,
     pub(crate) tag: bool,
-    pub(crate) expendable: bool,
+    /// How expendable a process is when memory runs out: ours, and for a moment that of the next command.
+    pub(crate) oom_score: Option<rustix::fd::BorrowedFd<'a>>,
 }
 
 /// A start that came to nothing.
@@ -173,11 +174,16 @@ impl Exec {
             rlimits: kernel_limits(&rlimits),
             cgroup: mark.cgroup(),
             tag: around.tag,
-            expendable: around.expendable,
             landlock: around.landlock,
             filter: around.filter,
         };
-        let child = match spawn::spawn(&command) {
+        // A process inherits this from whoever starts it. That commands go first when memory runs out is worth two
+        // writes; if one fails, they go as everybody else.
+        let set_oom_score = |score: &[u8]| around.oom_score.map(|file| rustix::io::write(file, score));
+        set_oom_score(b"1000");
+        let spawned = spawn::spawn(&command);
+        set_oom_score(b"0");
+        let child = match spawned {
             Ok(child) => child,
             Err(error) => {
                 let exit = told(error, spec, command.cwd.to_string_lossy().as_ref());
@@ -270,7 +276,7 @@ impl Exec {
             landlock: None,
             filter: None,
             tag: false,
-            expendable: false,
+            oom_score: None,
         };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };

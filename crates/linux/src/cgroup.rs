@@ -170,12 +170,23 @@ impl Trees {
     }
 
     fn fill(&self, name: &str, limits: Limits) -> io::Result<()> {
-        for dir in self.dirs() {
-            named(&dir.join(name), fs::create_dir(dir.join(name)))?;
+        let made = self.v2.iter().map(|dir| dir.join(name));
+        let mut made: Vec<PathBuf> = made.collect();
+        for dir in &made {
+            named(dir, fs::create_dir(dir))?;
         }
         for (controller, version, dir) in &self.controllers {
             let dir = dir.join(name);
-            for (file, value) in limits.files(*controller, *version) {
+            let files = limits.files(*controller, *version);
+            if files.is_empty() {
+                // What is not limited needs no directory of its own.
+                continue;
+            }
+            if !made.contains(&dir) {
+                named(&dir, fs::create_dir(&dir))?;
+                made.push(dir.clone());
+            }
+            for (file, value) in files {
                 let path = dir.join(file);
                 match fs::write(&path, &value) {
                     // Swap accounting is a kernel option; without swap there is nothing to limit.
@@ -272,13 +283,17 @@ impl Group {
         Ok(Some(File::open(dir)?.into()))
     }
 
-    /// The `tasks` files of the v1 controllers: whether it is cpu's, and the open file.
+    /// The `tasks` files of the v1 controllers that limit the box.
     pub fn tasks(&self) -> io::Result<Vec<(Controller, OwnedFd)>> {
         let mut files = Vec::new();
         for (controller, version, dir) in &self.controllers {
             if *version == Version::V1 {
                 let path = dir.join("tasks");
-                files.push((*controller, named(&path, OpenOptions::new().write(true).open(&path))?.into()));
+                match OpenOptions::new().write(true).open(&path) {
+                    // Not limited.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                    opened => files.push((*controller, named(&path, opened)?.into())),
+                }
             }
         }
         Ok(files)

@@ -34,8 +34,6 @@ pub struct Command<'a> {
     pub cgroup: Option<BorrowedFd<'a>>,
     /// Be born in a UTS namespace of its own.
     pub tag: bool,
-    /// Be the first to go when memory runs out.
-    pub expendable: bool,
     /// Restrict the file system.
     pub landlock: Option<BorrowedFd<'a>>,
     /// The last filter.
@@ -220,11 +218,6 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     if command.terminal {
         call!(libc::SYS_ioctl, 0, libc::TIOCSCTTY, 0);
     }
-    if command.expendable {
-        let path = c"/proc/self/oom_score_adj";
-        let fd = call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0);
-        call!(libc::SYS_write, fd, c"1000".as_ptr(), 4);
-    }
     for &(resource, value) in &command.rlimits {
         let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
         call!(libc::SYS_prlimit64, 0, resource, &limit, 0);
@@ -318,7 +311,6 @@ mod tests {
             rlimits: vec![],
             cgroup: None,
             tag: false,
-            expendable: false,
             landlock: None,
             filter: None,
         })?;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -70,6 +71,7 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
     let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
     let program = program()?;
     let mut builder = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg0("glass-guest")
         .arg(mode)
         .env_clear()
         .current_dir("/")

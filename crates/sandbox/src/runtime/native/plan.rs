@@ -18,15 +18,14 @@ const MASKED: [&str; 18] = [
 /// Parts of /proc that a box may read and nobody there may write.
 const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
 /// Knobs of the box's own namespaces, turned before they become read-only.
-const SYSCTLS: [(&str, &str); 6] = [
+const SYSCTLS: [(&str, &str); 5] = [
     // One box must not use up what all boxes of a user share.
     ("sys/user/max_inotify_instances", "64"),
     ("sys/user/max_inotify_watches", "65536"),
     ("sys/user/max_user_namespaces", "0"),
     ("sys/user/max_fanotify_groups", "0"),
-    // Its network is its own: low ports are no privilege there, nor is ping.
+    // Its network is its own: low ports are no privilege there.
     ("sys/net/ipv4/ip_unprivileged_port_start", "0"),
-    ("sys/net/ipv4/ping_group_range", "0 65535"),
 ];
 /// Device nodes that are taken from the host.
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -129,9 +128,8 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         // Until here it is nobody: root outside has no number in the box's range.
         add(Step::Become { uid: 0, gid: 0 });
     }
-    // Memory and processes are counted from the start; cpu comes last, or the build queues behind its own quota.
+    // Memory and processes are counted from the start; cpu comes late, or the build queues behind its own quota.
     add(Step::JoinCgroups);
-    add(Step::CgroupNamespace);
     add(Step::Hostname { name: "box".into() });
     add(Step::Loopback);
     if !privileged(decisions.users) {
@@ -154,10 +152,12 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     if decisions.read_only {
         add(Step::ReadOnlyRoot);
     }
+    add(Step::JoinCpu);
+    // From here on the box sees itself at the top of every cgroup tree.
+    add(Step::CgroupNamespace);
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
     // After everything that it forbids.
     add(Step::Filter { words: seccomp::base().to_words() });
-    add(Step::JoinCpu);
 }
 
 /// What the guest itself keeps, in the box's user namespace only. Commands have none: the bounding set is empty.
@@ -216,7 +216,6 @@ mod tests {
                 (Builder, "hand-over"),
                 (Box, "become the box's user"),
                 (Box, "join cgroups"),
-                (Box, "cgroup namespace"),
                 (Box, "host name"),
                 (Box, "loopback device"),
                 (Box, "attach root"),
@@ -225,9 +224,10 @@ mod tests {
                 (Box, "mount /sys"),
                 (Box, "mount /dev"),
                 (Box, "pivot root"),
+                (Box, "join cpu cgroup"),
+                (Box, "cgroup namespace"),
                 (Box, "drop privileges"),
                 (Box, "system call filter"),
-                (Box, "join cpu cgroup"),
             ]
         );
     }
@@ -247,7 +247,7 @@ mod tests {
             let names = names(users, true);
             let place = |name| names.iter().position(|(_, n)| *n == name).unwrap();
             let order =
-                ["mount /proc", "pivot root", "read-only root", "drop privileges", "system call filter", "join cpu cgroup"];
+                ["mount /proc", "pivot root", "read-only root", "join cpu cgroup", "drop privileges", "system call filter"];
             assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
         }
     }
