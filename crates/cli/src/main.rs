@@ -1,1 +1,52 @@
-fn main() {}
+//! `glass`: runs hostile code in boxes. One file for each command, below `command/`.
+
+mod args;
+mod command;
+mod duration;
+mod escape;
+mod home;
+mod number;
+mod outlet;
+mod output;
+mod session;
+mod signals;
+mod size;
+mod stdin;
+mod table;
+mod terminal;
+mod usage;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::command::Cli;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return code(usage::report(&error)),
+    };
+    let failed = cli.command.code_of_errors();
+    code(run(cli).unwrap_or_else(|error| {
+        // Whoever closed our output does not want to hear about it.
+        if output::is_closed(&error) {
+            return session::CLOSED_CODE;
+        }
+        output::say(&output::sentence(&error));
+        failed
+    }))
+}
+
+fn run(cli: Cli) -> anyhow::Result<i32> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(command::run(cli));
+    // Nothing that still runs in the background may keep us: what must be waited for has been waited for.
+    runtime.shutdown_background();
+    result
+}
+
+fn code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}

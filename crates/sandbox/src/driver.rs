@@ -12,7 +12,7 @@
 //!                     guest            caller
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::{
@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::client::{self, Link, Stream};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{Exec, ExecEvent, ExecInput, HeadTail};
+use crate::exec::{Exec, ExecEvent, ExecInput, Fed, HeadTail};
 use crate::limits::{ACTS, EVENTS, RECORDED_BYTES};
 use crate::record::{Record, report_of};
 
@@ -186,6 +186,7 @@ struct Relay {
     background: bool,
     kept_bytes: u64,
     room: Arc<Semaphore>,
+    fed: Fed,
     exec: u64,
     stdout: HeadTail,
     stderr: HeadTail,
@@ -200,8 +201,9 @@ impl Relay {
     ) -> Relay {
         let background = starter.as_ref().is_none_or(|(spec, _)| spec.background);
         let room = ExecInput::first_room();
+        let fed = Arc::new(Mutex::new(recorded()));
         let (stdout, stderr) = (recorded(), recorded());
-        Relay { link, stream, starter, background, kept_bytes, room, exec: 0, stdout, stderr }
+        Relay { link, stream, starter, background, kept_bytes, room, fed, exec: 0, stdout, stderr }
     }
 
     async fn run(mut self, answer: oneshot::Sender<Result<Exec>>) {
@@ -224,7 +226,7 @@ impl Relay {
         if let Some((spec, acts)) = &self.starter {
             let _ = acts.send(Act::Started { exec, spec: spec.clone() }).await;
         }
-        let input = ExecInput::new(exec, self.link.clone(), self.stream.sender(), self.room.clone());
+        let input = ExecInput::new(exec, self.link.clone(), self.stream.sender(), self.room.clone(), self.fed.clone());
         let unwanted = answer.send(Ok(Exec::new(exec, receiver, input, self.kept_bytes))).is_err();
         if let Reply::Ended { report, .. } = first {
             return self.end(report, &events).await;
@@ -321,6 +323,10 @@ impl Relay {
     async fn end(self, report: ExitReport, events: &mpsc::Sender<ExecEvent>) {
         self.room.close();
         if let Some((_, acts)) = &self.starter {
+            let fed = std::mem::replace(&mut *self.fed.lock().unwrap_or_else(PoisonError::into_inner), recorded());
+            if fed.total() > 0 {
+                let _ = acts.send(Act::Stdin { exec: self.exec, bytes: fed }).await;
+            }
             let (recorded, wait) = oneshot::channel();
             let (stdout, stderr) = (self.stdout, self.stderr);
             let act = Act::Ended { exec: self.exec, report: report.clone(), stdout, stderr, recorded };

@@ -1,7 +1,7 @@
 //! A command, as its caller sees it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_protocol::limits::{DATA_CHUNK_MAX, STDIN_CREDIT};
 use glasshouse_protocol::{Chunk, Exit, ExitReport, OutputStream, Request, TtySize};
@@ -102,7 +102,11 @@ pub struct ExecInput {
     link: Link,
     sender: StreamSender,
     room: Arc<Semaphore>,
+    fed: Fed,
 }
+
+/// What was written to a command's stdin, for the record.
+pub(crate) type Fed = Arc<Mutex<HeadTail>>;
 
 impl std::fmt::Debug for ExecInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,8 +115,8 @@ impl std::fmt::Debug for ExecInput {
 }
 
 impl ExecInput {
-    pub(crate) fn new(exec: u64, link: Link, sender: StreamSender, room: Arc<Semaphore>) -> ExecInput {
-        ExecInput { exec, link, sender, room }
+    pub(crate) fn new(exec: u64, link: Link, sender: StreamSender, room: Arc<Semaphore>, fed: Fed) -> ExecInput {
+        ExecInput { exec, link, sender, room, fed }
     }
 
     /// Room for what the guest is willing to take.
@@ -126,6 +130,7 @@ impl ExecInput {
             let gone = |_| Error::new(ErrorKind::Gone, "the command does not read any more");
             self.room.acquire_many(piece.len() as u32).await.map_err(gone)?.forget();
             self.sender.data(piece).await?;
+            self.fed.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
         }
         Ok(())
     }

@@ -1,0 +1,151 @@
+//! The commands, one file each.
+
+mod attach;
+mod completions;
+mod cp;
+mod create;
+mod doctor;
+mod exec;
+mod gc;
+mod info;
+mod kill;
+mod list;
+mod log;
+mod ps;
+mod run;
+mod shell;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::args::Global;
+use crate::usage::OURS_CODE;
+
+/// Run code that you do not trust in a box that nothing gets out of
+#[derive(Debug, Parser)]
+#[command(name = "glass", version, arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "Examples:
+  glass run -- python3 -c 'print(1)'          a fresh box for one command
+  id=$(glass create --ttl 1h --memory 512m)   a box that stays
+  glass exec $id -- make test                 a command in it
+  glass cp ./src $id:/workspace               files into it
+  glass doctor                                what this machine can isolate")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(run::Run),
+    Create(create::Create),
+    Exec(exec::Exec),
+    Shell(shell::Shell),
+    List(list::List),
+    Info(info::Info),
+    Ps(ps::Ps),
+    Attach(attach::Attach),
+    Cp(cp::Cp),
+    Log(log::Log),
+    Kill(kill::Kill),
+    Gc(gc::Gc),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+}
+
+impl Command {
+    /// The exit code of an error of ours.
+    pub(crate) fn code_of_errors(&self) -> i32 {
+        match self {
+            Command::Run(_) | Command::Exec(_) => OURS_CODE,
+            _ => 1,
+        }
+    }
+}
+
+/// Does it, and returns the exit code.
+pub(crate) async fn run(cli: Cli) -> Result<i32> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Run(command) => command.run(global).await,
+        Command::Create(command) => command.run(global).await,
+        Command::Exec(command) => command.run(global).await,
+        Command::Shell(command) => command.run(global).await,
+        Command::List(command) => command.run(global).await,
+        Command::Info(command) => command.run(global).await,
+        Command::Ps(command) => command.run(global).await,
+        Command::Attach(command) => command.run(global).await,
+        Command::Cp(command) => command.run(global).await,
+        Command::Log(command) => command.run(global),
+        Command::Kill(command) => command.run(global).await,
+        Command::Gc(command) => command.run(global).await,
+        Command::Doctor(command) => command.run(global).await,
+        Command::Completions(command) => command.run(global),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn words_after_the_dashes_belong_to_the_program() {
+        for line in [
+            "glass run -- ls --json -t",
+            "glass run --memory 64m -it -- sh",
+            "glass run ls -l",
+            "glass exec web --background -- sleep 9",
+            "glass shell web",
+            "glass shell web -- zsh -l",
+            "glass --json list",
+            "glass list --json",
+            "glass kill a b c",
+            "glass kill --all",
+            "glass cp a:/x .",
+            "glass attach web 3 --from 10 --no-follow",
+            "glass log web --verify",
+            "glass create --owner 123 --label a=b --label c=d",
+        ] {
+            parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in [
+            "glass",
+            "glass run",
+            "glass run --bogus -- ls",
+            "glass exec web",
+            "glass exec web --background -i -- sh",
+            "glass kill",
+            "glass kill --all web",
+            "glass run --cpu -1 -- ls",
+            "glass run --pids 0 -- ls",
+            "glass run --runtime docker -- ls",
+            "glass run --min-level vm -- ls",
+            "glass create --owner 0",
+            "glass create --owner -3",
+            "glass attach web x",
+            "glass cp a",
+            "glass completions tcsh",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `glass gc`: removes what dead boxes left behind.
+
+use anyhow::Result;
+use clap::Args;
+use glasshouse_sandbox::Cleaned;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::output;
+use crate::words::count;
+
+/// Remove what dead boxes left behind, and old records
+///
+/// Prints the id of each dead box that was removed. Every other command cleans up after crashes too; this does all of
+/// it now.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  glass gc")]
+pub(crate) struct Gc {}
+
+impl Gc {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let cleaned = global.open()?.gc().await?;
+        if global.json {
+            output::print_json(&json!({
+                "boxes": cleaned.boxes,
+                "cgroups": cleaned.cgroups,
+                "directories": cleaned.directories,
+                "traces": cleaned.traces,
+                "blobs": cleaned.blobs,
+            }))?;
+            return Ok(0);
+        }
+        output::print(&cleaned.boxes)?;
+        global.say(&sentence(&cleaned));
+        Ok(0)
+    }
+}
+
+fn sentence(cleaned: &Cleaned) -> String {
+    let counts = [
+        (cleaned.boxes.len(), "box", "boxes"),
+        (cleaned.cgroups, "cgroup", "cgroups"),
+        (cleaned.directories, "directory", "directories"),
+        (cleaned.traces, "trace", "traces"),
+        (cleaned.blobs, "blob", "blobs"),
+    ];
+    let words: Vec<String> =
+        counts.into_iter().filter(|(n, ..)| *n > 0).map(|(n, one, many)| count(n, one, many)).collect();
+    match words.is_empty() {
+        true => "there was nothing to remove".to_owned(),
+        false => format!("removed {}", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_removed_is_named() {
+        let boxes = vec!["a".to_owned(), "b".to_owned()];
+        let mut cleaned = Cleaned { boxes, cgroups: 0, directories: 1, traces: 0, blobs: 0 };
+        assert_eq!(sentence(&cleaned), "removed 2 boxes, 1 directory");
+        (cleaned.boxes, cleaned.directories) = (Vec::new(), 0);
+        assert_eq!(sentence(&cleaned), "there was nothing to remove");
+    }
+}

@@ -1,0 +1,60 @@
+//! `glass kill`: removes boxes.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use crate::args::{Global, unknown_box};
+use crate::output;
+
+/// Kill boxes and remove all that is theirs
+///
+/// Prints the id of each box that is gone. What was recorded of it stays; see `glass log`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  glass kill web
+  glass kill 3f2a 77c0
+  glass kill --all")]
+pub(crate) struct Kill {
+    /// The boxes: ids, beginnings of ids, or names
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+}
+
+impl Kill {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let sandboxes = global.open()?;
+        let names = match self.all {
+            true => sandboxes.list().await?.into_iter().map(|info| info.id).collect(),
+            false => self.names,
+        };
+        if names.is_empty() {
+            global.say("there are no boxes");
+        }
+        let (mut removed, mut failed) = (Vec::new(), Vec::new());
+        for name in names {
+            match sandboxes.destroy(&name).await {
+                Ok(id) => {
+                    if !global.json {
+                        output::print([&id])?;
+                    }
+                    removed.push(id);
+                }
+                // The others are removed all the same.
+                Err(error) => {
+                    let sentence = output::sentence(&unknown_box(error));
+                    output::say(&sentence);
+                    failed.push(json!({ "id": name, "error": sentence }));
+                }
+            }
+        }
+        let code = i32::from(!failed.is_empty());
+        if global.json {
+            output::print_json(&json!({ "removed": removed, "failed": failed }))?;
+        }
+        Ok(code)
+    }
+}

@@ -1,0 +1,81 @@
+//! `glass log`: what happened in a box.
+
+use std::io;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use glasshouse_trace::{Reader, Report, Style, render, verify};
+use serde_json::{Value, json};
+
+use crate::args::{Global, unknown_box};
+use crate::{output, terminal};
+
+/// Show the record of a box, living or gone
+///
+/// With --json, the lines of the trace. With --verify, whether they are what was written: the exit code is 1 if not.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  glass log web
+  glass log web --json | jq -c .event
+  glass log web --verify")]
+pub(crate) struct Log {
+    /// The box: its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    name: String,
+    /// Check the chain of hashes and the payloads instead
+    #[arg(long)]
+    verify: bool,
+}
+
+impl Log {
+    pub(crate) fn run(self, global: &Global) -> Result<i32> {
+        let sandboxes = global.open()?;
+        let id = sandboxes.resolve_trace(&self.name).map_err(unknown_box)?;
+        let (trace, blobs) = (sandboxes.traces_dir().join(&id), sandboxes.blobs_dir());
+        if self.verify {
+            let report =
+                verify(&trace, &blobs).with_context(|| format!("cannot check the record of {id}"))?;
+            match global.json {
+                true => output::print_json(&report_json(&report))?,
+                false => output::print(report_lines(&report))?,
+            }
+            return Ok(i32::from(!report.ok));
+        }
+        let mut reader =
+            Reader::open(&trace, &blobs).with_context(|| format!("cannot read the record of {id}"))?;
+        let style = Style { color: true, width: terminal::width(), raw: global.json };
+        let store = reader.blobs();
+        // Takes the colours off where nobody wants them.
+        let out = anstream::AutoStream::auto(io::stdout());
+        let mut out = io::BufWriter::new(out);
+        render(&mut reader, &store, &mut out, &style)?;
+        io::Write::flush(&mut out)?;
+        Ok(0)
+    }
+}
+
+fn report_json(report: &Report) -> Value {
+    json!({
+        "ok": report.ok,
+        "lines": report.lines,
+        "first_bad": report.first_bad.as_ref().map(|bad| json!({ "line": bad.line, "why": bad.why.to_string() })),
+        "torn_tail": report.torn_tail,
+        "missing_blobs": report.missing_blobs,
+        "head": report.head.map(|hash| hash.to_string()),
+    })
+}
+
+fn report_lines(report: &Report) -> Vec<String> {
+    let mut lines = vec![match report.ok {
+        true => format!("ok: {} lines, unbroken", report.lines),
+        false => format!("NOT ok: {} lines", report.lines),
+    }];
+    lines.extend(report.first_bad.as_ref().map(|bad| format!("line {}: {}", bad.line, bad.why)));
+    lines.extend(
+        report.torn_tail.then(|| "the last line is unfinished: its writer died, or is at it".to_owned()),
+    );
+    lines
+        .extend((report.missing_blobs > 0).then(|| format!("{} payloads are missing", report.missing_blobs)));
+    lines.extend(report.head.map(|hash| format!("head {hash}")));
+    lines
+}

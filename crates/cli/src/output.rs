@@ -1,0 +1,193 @@
+//! What `glass` itself says: results to stdout, words to stderr. The output of boxes goes through `outlet`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use glasshouse_sandbox::{ExecOutput, ExitReport, Kept};
+use serde_json::{Map, Value, json};
+
+use crate::escape::{is_unsafe, plain};
+
+/// Writes lines to stdout, with their colours if it shows any.
+pub(crate) fn print(lines: impl IntoIterator<Item = impl AsRef<str>>) -> io::Result<()> {
+    let mut out = anstream::AutoStream::auto(io::stdout()).lock();
+    for line in lines {
+        writeln!(out, "{}", line.as_ref())?;
+    }
+    out.flush()
+}
+
+/// Writes a value to stdout, on one line.
+pub(crate) fn print_json(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", safe_json(&value.to_string()))?;
+    out.flush()
+}
+
+/// Says a sentence on stderr. It may hold words of a box's.
+pub(crate) fn say(sentence: &str) {
+    // There is nobody to tell if stderr is closed.
+    let _ = writeln!(io::stderr(), "glass: {}", plain(sentence));
+}
+
+/// An error with its causes, as one sentence. A cause that the sentence names already is not named again.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if out.is_empty() {
+            out = text;
+        } else if !out.contains(&text) {
+            let _ = write!(out, ": {text}");
+        }
+    }
+    out
+}
+
+/// Whether nobody reads our output any more.
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// A command that ran, with its output.
+pub(crate) fn exec_json(output: &ExecOutput) -> Value {
+    let mut object = report_json(output.exec, &output.report);
+    put_kept(&mut object, "stdout", &output.stdout);
+    put_kept(&mut object, "stderr", &output.stderr);
+    let truncated = output.stdout.gap_at.is_some() || output.stderr.gap_at.is_some();
+    object.insert("truncated".to_owned(), truncated.into());
+    Value::Object(object)
+}
+
+/// The end of a command.
+pub(crate) fn report_json(exec: u64, report: &ExitReport) -> Map<String, Value> {
+    let value = json!({
+        "exec": exec,
+        "exit": report.exit,
+        "wall_ms": report.wall_us / 1000,
+        "wall_us": report.wall_us,
+        "cpu_ms": report.cpu_us / 1000,
+        "cpu_us": report.cpu_us,
+        "peak_memory_bytes": report.peak_memory_bytes,
+        "stdout_bytes": report.stdout_bytes,
+        "stderr_bytes": report.stderr_bytes,
+        "oom_kills": report.oom_kills,
+    });
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+/// Text if it is text, else base64, and which of the two. What was cut out is at `…_gap_at`, in bytes.
+fn put_kept(object: &mut Map<String, Value>, name: &str, kept: &Kept) {
+    let (head, tail) = kept.bytes.split_at(kept.gap_at.unwrap_or(0).min(kept.bytes.len()));
+    // The cut may have gone through a character.
+    let (head, tail) = match kept.gap_at {
+        Some(_) => (without_partial_end(head), without_partial_start(tail)),
+        None => (head, tail),
+    };
+    let (encoding, text, gap_at) = match (std::str::from_utf8(head), std::str::from_utf8(tail)) {
+        (Ok(head_text), Ok(tail_text)) => ("utf-8", format!("{head_text}{tail_text}"), head.len()),
+        _ => ("base64", STANDARD.encode(&kept.bytes), kept.gap_at.unwrap_or(0)),
+    };
+    object.insert(name.to_owned(), text.into());
+    object.insert(format!("{name}_encoding"), encoding.into());
+    if kept.gap_at.is_some() {
+        object.insert(format!("{name}_gap_at"), gap_at.into());
+    }
+}
+
+fn without_partial_end(bytes: &[u8]) -> &[u8] {
+    match std::str::from_utf8(bytes) {
+        Err(e) if e.error_len().is_none() => &bytes[..e.valid_up_to()],
+        _ => bytes,
+    }
+}
+
+fn without_partial_start(bytes: &[u8]) -> &[u8] {
+    let partial = bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count();
+    &bytes[partial..]
+}
+
+/// JSON that says the same and holds no character that a terminal acts on. These can only be inside of strings.
+fn safe_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for char in json.chars() {
+        if is_unsafe(char) {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(char);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use glasshouse_sandbox::Exit;
+
+    use super::*;
+
+    fn kept(bytes: &[u8]) -> Kept {
+        Kept { bytes: bytes.to_vec(), total: bytes.len() as u64, gap_at: None }
+    }
+
+    fn output(stdout: Kept, stderr: Kept) -> ExecOutput {
+        let report =
+            ExitReport { wall_us: 1500, cpu_us: 500, ..ExitReport::never_ran(Exit::Code { code: 0 }) };
+        ExecOutput { exec: 7, report, stdout, stderr }
+    }
+
+    #[test]
+    fn an_exec_has_the_promised_fields() {
+        let value = exec_json(&output(kept(b"out\n"), kept(b"")));
+        let expected = json!({
+            "exec": 7, "exit": {"kind": "code", "code": 0}, "stdout": "out\n", "stdout_encoding": "utf-8",
+            "stderr": "", "stderr_encoding": "utf-8", "truncated": false, "wall_ms": 1, "wall_us": 1500, "cpu_ms": 0, "cpu_us": 500,
+            "peak_memory_bytes": 0, "stdout_bytes": 0, "stderr_bytes": 0, "oom_kills": 0,
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_come_as_base64_and_say_so() {
+        let value = exec_json(&output(kept(b"\xff\x00\x01"), kept(b"text")));
+        assert_eq!((&value["stdout"], &value["stdout_encoding"]), (&json!("/wAB"), &json!("base64")));
+        assert_eq!((&value["stderr"], &value["stderr_encoding"]), (&json!("text"), &json!("utf-8")));
+    }
+
+    #[test]
+    fn a_cut_through_a_character_leaves_text() {
+        let mut bytes = "aä".as_bytes()[..2].to_vec();
+        bytes.extend_from_slice(&"äb".as_bytes()[1..]);
+        let stdout = Kept { bytes, total: 1000, gap_at: Some(2) };
+        let value = exec_json(&output(stdout, kept(b"")));
+        assert_eq!((&value["stdout"], &value["stdout_gap_at"]), (&json!("ab"), &json!(1)));
+        assert_eq!(value["truncated"], json!(true));
+    }
+
+    #[test]
+    fn json_says_the_same_without_controls() {
+        let text = "\u{7f}\u{9b}\u{2028}\u{e0041}\n\0";
+        let json = safe_json(&json!(text).to_string());
+        assert!(json.is_ascii());
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let io = io::Error::other("no luck");
+        let error = anyhow::Error::new(io).context("cannot open x: no luck");
+        assert_eq!(sentence(&error), "cannot open x: no luck");
+        let error = anyhow::anyhow!("no luck").context("cannot open x");
+        assert_eq!(sentence(&error), "cannot open x: no luck");
+    }
+}
