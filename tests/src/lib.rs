@@ -24,7 +24,10 @@ pub fn is_root() -> bool {
 
 /// A directory below the build's own where test homes lie: on a real disk, and reachable by every user.
 pub fn scratch() -> tempfile::TempDir {
-    let dir = tempfile::Builder::new().prefix("glass-test-").tempdir_in("/var/tmp").expect("/var/tmp can be written");
+    let dir = tempfile::Builder::new()
+        .prefix("glass-test-")
+        .tempdir_in("/var/tmp")
+        .expect("/var/tmp can be written");
     let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     std::fs::set_permissions(dir.path(), open).expect("the directory is ours");
     dir
@@ -83,7 +86,8 @@ impl House {
         let home = dir.path().join("home");
         std::fs::create_dir(&home).expect("the scratch directory can be written");
         if mode == Mode::Rootless && is_root() {
-            std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY)).expect("root may give a directory away");
+            std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY))
+                .expect("root may give a directory away");
         }
         House { dir, glass: copy, mode }
     }

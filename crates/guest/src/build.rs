@@ -205,7 +205,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         Step::HandOver => {
             let mounts: Vec<BorrowedFd<'_>> =
                 site.root.iter().chain(site.trees.iter().map(|(_, fd)| fd)).map(AsFd::as_fd).collect();
-            let socket = on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
+            let socket =
+                on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
             on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
@@ -231,7 +232,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         Step::Sys { files } => sys(site, files),
         Step::Tmpfs { target, bytes } => {
             let size = bytes.to_string();
-            let tmpfs = on("tmpfs", mount::make("tmpfs", &[("size", Some(&size)), ("mode", Some("1777"))], open()))?;
+            let tmpfs =
+                on("tmpfs", mount::make("tmpfs", &[("size", Some(&size)), ("mode", Some("1777"))], open()))?;
             let place = on(target, mount::find_or_make_dir(root(site)?, target))?;
             on(target, mount::attach(tmpfs.as_fd(), place.as_fd()))
         }
@@ -333,7 +335,8 @@ fn overlay(
         Top::Memory { bytes, inodes } => {
             let (size, inodes) = (bytes.to_string(), inodes.to_string());
             let owner = base.unwrap_or(0).to_string();
-            let mut options = vec![("size", Some(&*size)), ("nr_inodes", Some(&*inodes)), ("mode", Some("0755"))];
+            let mut options =
+                vec![("size", Some(&*size)), ("nr_inodes", Some(&*inodes)), ("mode", Some("0755"))];
             if base.is_some() {
                 options.extend([("uid", Some(&*owner)), ("gid", Some(&*owner))]);
             }
@@ -375,7 +378,12 @@ fn attach_root(site: &mut Site) -> StepResult {
     on("root", mount::attach_at(root(site)?, "root"))
 }
 
-fn proc(site: &mut Site, masked: &[String], read_only_paths: &[String], sysctls: &[(String, String)]) -> StepResult {
+fn proc(
+    site: &mut Site,
+    masked: &[String],
+    read_only_paths: &[String],
+    sysctls: &[(String, String)],
+) -> StepResult {
     let attributes = Attributes { no_exec: true, ..Attributes::default() };
     let proc = on("proc", mount::make("proc", &[], attributes))?;
     let place = on("/proc", mount::find_or_make_dir(root(site)?, "proc"))?;
@@ -438,13 +446,15 @@ fn dev(site: &mut Site, nodes: &[String], shm_bytes: u64, ptys_max: u32) -> Step
         on(link, rustix::fs::symlinkat(target, &dev, link))?;
     }
     let max = ptys_max.to_string();
-    let options = [("newinstance", None), ("ptmxmode", Some("0666")), ("mode", Some("0620")), ("max", Some(&*max))];
+    let options =
+        [("newinstance", None), ("ptmxmode", Some("0666")), ("mode", Some("0620")), ("max", Some(&*max))];
     let terminals = Attributes { no_exec: true, devices: true, ..Attributes::default() };
     let pts = on("devpts", mount::make("devpts", &options, terminals))?;
     let place = on("/dev/pts", mount::find_or_make_dir(dev.as_fd(), "pts"))?;
     on("/dev/pts", mount::attach(pts.as_fd(), place.as_fd()))?;
     let size = shm_bytes.to_string();
-    let shm = on("/dev/shm", mount::make("tmpfs", &[("size", Some(&*size)), ("mode", Some("1777"))], closed))?;
+    let shm =
+        on("/dev/shm", mount::make("tmpfs", &[("size", Some(&*size)), ("mode", Some("1777"))], closed))?;
     let place = on("/dev/shm", mount::find_or_make_dir(dev.as_fd(), "shm"))?;
     on("/dev/shm", mount::attach(shm.as_fd(), place.as_fd()))?;
     on("/dev", mount::set_attributes(dev.as_fd(), Attributes { read_only: true, ..closed }, false))?;

@@ -82,7 +82,11 @@ impl Connection {
         if body.len() <= glasshouse_protocol::limits::FRAME_BODY_MAX {
             frame::put(&mut self.out, stream, Kind::Reply, &body);
         } else {
-            self.fail(stream, FailureKind::Limit, "the answer is longer than one frame; ask for less at once");
+            self.fail(
+                stream,
+                FailureKind::Limit,
+                "the answer is longer than one frame; ask for less at once",
+            );
         }
     }
 

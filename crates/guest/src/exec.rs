@@ -164,7 +164,10 @@ impl Exec {
         let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
         let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
         let command = Command {
-            candidates: spawn::candidates(&argv[0], path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin")),
+            candidates: spawn::candidates(
+                &argv[0],
+                path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin"),
+            ),
             argv,
             env,
             cwd,
@@ -334,7 +337,13 @@ impl Exec {
     }
 
     /// Writes the report.
-    pub(crate) fn finish(&mut self, cpu_us: Option<u64>, after: Counters, box_peak: Option<u64>, disk_full: bool) {
+    pub(crate) fn finish(
+        &mut self,
+        cpu_us: Option<u64>,
+        after: Counters,
+        box_peak: Option<u64>,
+        disk_full: bool,
+    ) {
         let Some(main) = self.main else { return };
         let oom_kills = after.oom_kills.saturating_sub(self.before.oom_kills);
         let pids_refused = after.pids_refused > self.before.pids_refused;
@@ -356,7 +365,14 @@ impl Exec {
         self.terminal = None;
     }
 
-    fn told_by_kernel(&self, main: Ended, oom: u64, pids: bool, box_peak: Option<u64>, disk_full: bool) -> Exit {
+    fn told_by_kernel(
+        &self,
+        main: Ended,
+        oom: u64,
+        pids: bool,
+        box_peak: Option<u64>,
+        disk_full: bool,
+    ) -> Exit {
         let out_of_memory = Exit::OutOfMemory { peak_bytes: box_peak.unwrap_or(0).max(main.peak_bytes) };
         match main.how {
             How::Code(0) => Exit::Code { code: 0 },
@@ -450,14 +466,16 @@ fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [Owned
             Some(devpts) => devpts,
             None => {
                 let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-                host_devpts = rustix::fs::openat(rustix::fs::CWD, "/dev/pts", flags, rustix::fs::Mode::empty())?;
+                host_devpts =
+                    rustix::fs::openat(rustix::fs::CWD, "/dev/pts", flags, rustix::fs::Mode::empty())?;
                 host_devpts.as_fd()
             }
         };
         let (master, slave) = terminal::open(devpts, size.rows, size.cols)?;
         if let Some(user) = &around.user {
             // The terminal belongs to whom it is opened for.
-            let (uid, gid) = (rustix::process::Uid::from_raw(user.uid), rustix::process::Gid::from_raw(user.gid));
+            let (uid, gid) =
+                (rustix::process::Uid::from_raw(user.uid), rustix::process::Gid::from_raw(user.gid));
             let _ = rustix::fs::fchown(&slave, Some(uid), Some(gid));
         }
         let ends = Ends {
@@ -515,7 +533,11 @@ fn told(error: SpawnError, spec: &ExecSpec, cwd: &str) -> Exit {
     match (error.stage, errno) {
         (Stage::Clone | Stage::User | Stage::Exec, Some(Errno::AGAIN)) => Exit::PidsLimit { code: None },
         (Stage::Exec, Some(Errno::NOENT | Errno::NOTDIR)) => {
-            let why = if program.contains('/') { "no such file, or its interpreter is missing" } else { "not found in PATH" };
+            let why = if program.contains('/') {
+                "no such file, or its interpreter is missing"
+            } else {
+                "not found in PATH"
+            };
             not_started(NotStarted::NotFound, format!("{program}: {why}"))
         }
         (Stage::Exec, Some(Errno::TOOBIG)) => {
@@ -523,7 +545,11 @@ fn told(error: SpawnError, spec: &ExecSpec, cwd: &str) -> Exit {
         }
         (Stage::Exec, _) => not_started(NotStarted::NotExecutable, format!("{program}: {}", error.source)),
         (Stage::Cwd, _) => not_started(NotStarted::BadCwd, format!("directory {cwd}: {}", error.source)),
-        (Stage::User, _) => not_started(NotStarted::BadUser, format!("cannot become the user: {}", error.source)),
-        (stage, _) => not_started(NotStarted::Other, format!("{program}: {stage:?} failed: {}", error.source)),
+        (Stage::User, _) => {
+            not_started(NotStarted::BadUser, format!("cannot become the user: {}", error.source))
+        }
+        (stage, _) => {
+            not_started(NotStarted::Other, format!("{program}: {stage:?} failed: {}", error.source))
+        }
     }
 }

@@ -8,14 +8,16 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::archive;
+use glasshouse_linux::namespace::{self, Fork};
 use glasshouse_linux::rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat,
 };
 use glasshouse_linux::rustix::io::Errno;
-use glasshouse_linux::namespace::{self, Fork};
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::{descriptor, identity, process, rustix, tree};
-use glasshouse_protocol::limits::{DATA_CHUNK_MAX, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT};
+use glasshouse_protocol::limits::{
+    DATA_CHUNK_MAX, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT,
+};
 use glasshouse_protocol::{Failure, FailureKind, FileKind, FileOp, FileResult, FileStat, ListPage};
 
 /// Files whose size says nothing (those of /proc) are read up to here.
@@ -52,7 +54,9 @@ pub(crate) fn as_user<T>(ids: Option<(u32, u32)>, act: impl FnOnce() -> T) -> io
 pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
     let done = |bytes| Ok(Outcome::Done(FileResult::Done { bytes }));
     match op {
-        FileOp::Read { path, offset, length } => Download::open(&full(cwd, &path)?, offset, length).map(Outcome::Download),
+        FileOp::Read { path, offset, length } => {
+            Download::open(&full(cwd, &path)?, offset, length).map(Outcome::Download)
+        }
         FileOp::Write { path, mode, parents } => {
             let path = full(cwd, &path)?;
             if parents && let Some((dir, _)) = path.rsplit_once('/') {
@@ -80,7 +84,11 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             if parents {
                 make_dirs(&path, mode)?;
             } else {
-                told("make the directory", &path, fs::mkdirat(CWD, path.as_str(), Mode::from_raw_mode(mode)))?;
+                told(
+                    "make the directory",
+                    &path,
+                    fs::mkdirat(CWD, path.as_str(), Mode::from_raw_mode(mode)),
+                )?;
             }
             done(0)
         }
@@ -119,7 +127,9 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
 fn work(op: &FileOp) -> io::Result<()> {
     let named = |path: &str, e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
     match op {
-        FileOp::TarOut { path } => archive::pack(path.as_ref(), io::stdout().lock()).map_err(|e| named(path, e)),
+        FileOp::TarOut { path } => {
+            archive::pack(path.as_ref(), io::stdout().lock()).map_err(|e| named(path, e))
+        }
         FileOp::TarIn { path } => {
             make_dirs(path, 0o755).map_err(|failure| io::Error::other(failure.message))?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -387,8 +397,11 @@ impl Upload {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut attempt = 0u32;
         let (file, temporary) = loop {
-            let salt = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
-            let temporary = format!("{dir}/.{}.{salt:08x}{attempt:02x}~", &name[..name.floor_char_boundary(200)]);
+            let salt = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |t| t.subsec_nanos());
+            let temporary =
+                format!("{dir}/.{}.{salt:08x}{attempt:02x}~", &name[..name.floor_char_boundary(200)]);
             match openat(CWD, temporary.as_str(), flags, Mode::from_raw_mode(0o600)) {
                 Err(Errno::EXIST) if attempt < 100 => attempt += 1,
                 other => break (told("write", &path, other)?, temporary),
@@ -405,7 +418,12 @@ impl Upload {
     }
 
     fn append(path: &str) -> Result<Upload> {
-        let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = OFlags::CREATE
+            | OFlags::APPEND
+            | OFlags::WRONLY
+            | OFlags::CLOEXEC
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY;
         let file = told("append to", path, openat(CWD, path, flags, Mode::from_raw_mode(0o644)))?;
         let stat = told("append to", path, fs::fstat(&file))?;
         check_regular("append to", path, &stat)?;
@@ -415,10 +433,9 @@ impl Upload {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|e| {
             let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-            told::<()>("write", "the file", Err(errno)).err().unwrap_or(Failure {
-                kind: FailureKind::Io,
-                message: e.to_string(),
-            })
+            told::<()>("write", "the file", Err(errno))
+                .err()
+                .unwrap_or(Failure { kind: FailureKind::Io, message: e.to_string() })
         })?;
         self.written += bytes.len() as u64;
         Ok(())

@@ -44,7 +44,10 @@ impl Startup {
             let (n, mut received) = descriptor::receive_with_fds(host.as_fd(), &mut buffer)?;
             fds.append(&mut received);
             if n == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed before it sent a plan"));
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the host closed before it sent a plan",
+                ));
             }
             decoder.feed(&buffer[..n]);
             if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
@@ -69,7 +72,10 @@ impl Startup {
         let mut word = [0];
         let (n, _) = descriptor::receive_with_fds(self.host.as_fd(), &mut word)?;
         if n == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host went away before the box was ready"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the host went away before the box was ready",
+            ));
         }
         Ok(())
     }

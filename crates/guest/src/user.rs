@@ -42,11 +42,12 @@ impl Account {
         let passwd = read("/etc/passwd");
         let mut account = match user.parse::<u32>() {
             Ok(uid) => by_id(&passwd, uid).unwrap_or_else(|| Account::bare(uid, uid)),
-            Err(_) => by_name(&passwd, user).ok_or_else(|| match user {
-                "root" => String::new(),
-                _ => format!("the box has no user {user:?}; name one of its /etc/passwd, or a number"),
-            })
-            .or_else(|message| if message.is_empty() { Ok(Account::bare(0, 0)) } else { Err(message) })?,
+            Err(_) => by_name(&passwd, user)
+                .ok_or_else(|| match user {
+                    "root" => String::new(),
+                    _ => format!("the box has no user {user:?}; name one of its /etc/passwd, or a number"),
+                })
+                .or_else(|message| if message.is_empty() { Ok(Account::bare(0, 0)) } else { Err(message) })?,
         };
         let groups = read("/etc/group");
         if let Some(group) = group {

@@ -51,7 +51,12 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn pack_dir(builder: &mut Builder<impl Write>, dir: BorrowedFd<'_>, name: &Path, depth: usize) -> io::Result<()> {
+fn pack_dir(
+    builder: &mut Builder<impl Write>,
+    dir: BorrowedFd<'_>,
+    name: &Path,
+    depth: usize,
+) -> io::Result<()> {
     if depth > DEPTH_MAX {
         let message = format!("{}: the tree is deeper than {DEPTH_MAX}", name.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -157,7 +162,8 @@ pub fn unpack(stream: impl Read, into: BorrowedFd<'_>) -> io::Result<Unpacked> {
             EntryType::Regular | EntryType::Continuous => {
                 let (parent, last) = parent_of(into, &parts, &name)?;
                 replace(&parent, last)?;
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                let flags =
+                    OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let file = rustix::fs::openat(&parent, last, flags, Mode::from_raw_mode(mode))
                     .map_err(|e| refuse_at(&name, e.into()))?;
                 let mut file = File::from(file);

@@ -72,8 +72,8 @@ impl Trees {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let mut trees = Trees { v2_reason: "no cgroup v2 tree is mounted".into(), ..Trees::default() };
         if let Some(mount) = mounts.lines().filter_map(Mount::parse).find(|m| m.kind == "cgroup2") {
-            match make_parent(&mount.point.join(name)) {
-                Ok(dir) => trees.take_v2(&mount.point, dir),
+            match may_make(&mount.point) {
+                Ok(()) => trees.take_v2(&mount.point, mount.point.join(name)),
                 Err(e) => trees.v2_reason = format!("cannot make {}: {e}", mount.point.join(name).display()),
             }
         }
@@ -82,7 +82,7 @@ impl Trees {
                 continue;
             }
             let v1 = mounts.lines().filter_map(Mount::parse).find(|m| m.has_v1(controller));
-            let reason = match v1.map(|mount| make_parent(&mount.point.join(name))) {
+            let reason = match v1.map(|mount| may_make(&mount.point).map(|()| mount.point.join(name))) {
                 Some(Ok(dir)) => {
                     trees.controllers.push((controller, Version::V1, dir));
                     continue;
@@ -97,20 +97,17 @@ impl Trees {
     }
 
     fn take_v2(&mut self, root: &Path, dir: PathBuf) {
-        let has = |path: &Path, file: &str, controller: Controller| {
-            let text = fs::read_to_string(path.join(file)).unwrap_or_default();
+        let has = |file: &str, controller: Controller| {
+            let text = fs::read_to_string(root.join(file)).unwrap_or_default();
             text.split_ascii_whitespace().any(|word| word == controller.name())
         };
         for controller in Controller::ALL {
-            if !has(root, "cgroup.controllers", controller) {
-                continue;
-            }
-            // Two levels: the root hands it to our directory, our directory to the boxes.
-            for level in [root, &dir] {
-                let _ = fs::write(level.join("cgroup.subtree_control"), format!("+{}", controller.name()));
-            }
-            if has(&dir, "cgroup.subtree_control", controller) {
-                self.controllers.push((controller, Version::V2, dir.clone()));
+            if has("cgroup.controllers", controller) {
+                // Usually it is handed down already. Where that is refused, the look that follows says so.
+                enable(root, controller);
+                if has("cgroup.subtree_control", controller) {
+                    self.controllers.push((controller, Version::V2, dir.clone()));
+                }
             }
         }
         self.v2 = Some(dir);
@@ -144,7 +141,12 @@ impl Trees {
     pub fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for dir in self.dirs() {
-            for entry in fs::read_dir(dir)? {
+            let entries = match fs::read_dir(dir) {
+                // No box has needed it yet.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
                 let entry = entry?;
                 if entry.file_type()?.is_dir()
                     && let Ok(name) = entry.file_name().into_string()
@@ -170,20 +172,20 @@ impl Trees {
     }
 
     fn fill(&self, name: &str, limits: Limits) -> io::Result<()> {
-        let made = self.v2.iter().map(|dir| dir.join(name));
-        let mut made: Vec<PathBuf> = made.collect();
-        for dir in &made {
-            named(dir, fs::create_dir(dir))?;
+        let mut made = Vec::new();
+        if let Some(parent) = &self.v2 {
+            self.make(parent, name)?;
+            made.push(parent.join(name));
         }
-        for (controller, version, dir) in &self.controllers {
-            let dir = dir.join(name);
+        for (controller, version, parent) in &self.controllers {
+            let dir = parent.join(name);
             let files = limits.files(*controller, *version);
             if files.is_empty() {
                 // What is not limited needs no directory of its own.
                 continue;
             }
             if !made.contains(&dir) {
-                named(&dir, fs::create_dir(&dir))?;
+                self.make(parent, name)?;
                 made.push(dir.clone());
             }
             for (file, value) in files {
@@ -196,6 +198,30 @@ impl Trees {
             }
         }
         Ok(())
+    }
+
+    /// Makes a box's directory, and the one above it if this is the only box.
+    fn make(&self, parent: &Path, name: &str) -> io::Result<()> {
+        let dir = parent.join(name);
+        for _ in 0..MAKE_ATTEMPTS {
+            match fs::create_dir(parent) {
+                Ok(()) => {
+                    for (controller, version, _) in &self.controllers {
+                        if *version == Version::V2 && self.v2.as_deref() == Some(parent) {
+                            enable(parent, *controller);
+                        }
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return named(parent, Err(e)),
+            }
+            match fs::create_dir(&dir) {
+                // Whoever removed the last box took the parent along in this moment.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                made => return named(&dir, made),
+            }
+        }
+        named(&dir, Err(io::ErrorKind::NotFound.into()))
     }
 
     /// The cgroups of a box that may or may not exist.
@@ -212,14 +238,15 @@ fn named<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
 
-fn make_parent(dir: &Path) -> io::Result<PathBuf> {
-    match fs::create_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    // A directory that is there may still be somebody else's.
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?;
-    Ok(dir.to_owned())
+/// How often a box's directory is tried again when somebody removes the one above it.
+const MAKE_ATTEMPTS: usize = 100;
+
+fn may_make(dir: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?)
+}
+
+fn enable(dir: &Path, controller: Controller) {
+    let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{}", controller.name()));
 }
 
 impl Limits {
@@ -317,7 +344,11 @@ impl Group {
         })
     }
 
-    fn open(&self, controller: Controller, file: impl Fn(Version) -> &'static str) -> io::Result<Option<OwnedFd>> {
+    fn open(
+        &self,
+        controller: Controller,
+        file: impl Fn(Version) -> &'static str,
+    ) -> io::Result<Option<OwnedFd>> {
         let Some((_, version, dir)) = self.controllers.iter().find(|(c, ..)| *c == controller) else {
             return Ok(None);
         };
@@ -352,10 +383,15 @@ impl Group {
         self.dirs.iter().any(|dir| dir.exists())
     }
 
-    /// Removes the directories and those below. Missing is no error; a busy one is.
+    /// Removes the directories and those below, and the ones above if this was the last box. Missing is no error; a
+    /// busy one is.
     pub fn remove(&self) -> io::Result<()> {
         for dir in &self.dirs {
             remove_below(dir)?;
+            if let Some(parent) = dir.parent() {
+                // Not while another box has its directory there.
+                let _ = fs::remove_dir(parent);
+            }
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{self, FlockOperation, MemfdFlags, SealFlags};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// The most descriptors that one message may carry here.
@@ -17,7 +17,8 @@ pub const FDS_MAX: usize = 32;
 
 /// An executable image in memory that nobody can change any more.
 pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    let fd = match fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC) {
+    let fd = match fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC)
+    {
         // Kernels before 6.3 do not know EXEC, and do not need it.
         Err(rustix::io::Errno::INVAL) => {
             fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?

@@ -60,7 +60,12 @@ pub fn map_owners(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>, recursi
     set_attr(mount, libc::MOUNT_ATTR_IDMAP, Some(user_namespace), recursive)
 }
 
-fn set_attr(mount: BorrowedFd<'_>, set: u64, userns: Option<BorrowedFd<'_>>, recursive: bool) -> io::Result<()> {
+fn set_attr(
+    mount: BorrowedFd<'_>,
+    set: u64,
+    userns: Option<BorrowedFd<'_>>,
+    recursive: bool,
+) -> io::Result<()> {
     let attr = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
@@ -70,7 +75,14 @@ fn set_attr(mount: BorrowedFd<'_>, set: u64, userns: Option<BorrowedFd<'_>>, rec
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a C string with a static life, and `attr` is a live mount_attr of the size that is told.
     let result = unsafe {
-        libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), c"".as_ptr(), flags, &attr, size_of_val(&attr))
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &attr,
+            size_of_val(&attr),
+        )
     };
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -70,7 +70,8 @@ fn wait_with_usage(kind: libc::idtype_t, id: libc::id_t) -> io::Result<Option<(i
     // SAFETY: as above.
     let status = unsafe { info.si_status() };
     let how = if info.si_code == libc::CLD_EXITED { How::Code(status) } else { How::Signal(status) };
-    let time = |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    let time =
+        |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
     let ended = Ended {
         how,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
@@ -113,8 +114,9 @@ pub fn signal_group(group: i32, signal: i32) -> io::Result<()> {
 }
 
 fn named(signal: i32) -> io::Result<Signal> {
-    Signal::from_named_raw(signal)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("no signal has the number {signal}")))
+    Signal::from_named_raw(signal).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("no signal has the number {signal}"))
+    })
 }
 
 /// Waits until the process has ended, at most so long. Whether it has.

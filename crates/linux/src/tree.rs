@@ -81,7 +81,12 @@ fn empty_dir(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, next: &mut u64) -> io::Re
     }
 }
 
-fn move_up(dir: BorrowedFd<'_>, name: &std::ffi::CStr, top: BorrowedFd<'_>, next: &mut u64) -> io::Result<String> {
+fn move_up(
+    dir: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    top: BorrowedFd<'_>,
+    next: &mut u64,
+) -> io::Result<String> {
     loop {
         *next += 1;
         let new = format!(".glass-{next}");

@@ -15,9 +15,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_protocol::frame::Kind;
-use glasshouse_protocol::{
-    Chunk, ExecInfo, ExecSpec, Exit, ExitReport, OutputStream, Reply, Request,
-};
+use glasshouse_protocol::{Chunk, ExecInfo, ExecSpec, Exit, ExitReport, OutputStream, Reply, Request};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::client::{self, Link, Stream};
@@ -28,19 +26,50 @@ use crate::record::{Record, report_of};
 
 /// What can be asked of a driver, or told to it.
 pub(crate) enum Act {
-    Exec { spec: Box<ExecSpec>, answer: oneshot::Sender<Result<Exec>> },
-    Attach { exec: u64, from: u64, follow: bool, answer: oneshot::Sender<Result<Exec>> },
-    Call { request: Request, answer: oneshot::Sender<Result<Reply>> },
+    Exec {
+        spec: Box<ExecSpec>,
+        answer: oneshot::Sender<Result<Exec>>,
+    },
+    Attach {
+        exec: u64,
+        from: u64,
+        follow: bool,
+        answer: oneshot::Sender<Result<Exec>>,
+    },
+    Call {
+        request: Request,
+        answer: oneshot::Sender<Result<Reply>>,
+    },
     /// From a relay: the command runs.
-    Started { exec: u64, spec: Box<ExecSpec> },
+    Started {
+        exec: u64,
+        spec: Box<ExecSpec>,
+    },
     /// From a relay: the command has ended. The answer comes when that is on record.
-    Ended { exec: u64, report: ExitReport, stdout: HeadTail, stderr: HeadTail, recorded: oneshot::Sender<()> },
+    Ended {
+        exec: u64,
+        report: ExitReport,
+        stdout: HeadTail,
+        stderr: HeadTail,
+        recorded: oneshot::Sender<()>,
+    },
     /// A file operation is done.
-    File { op: &'static str, path: String, bytes: Option<u64>, error: Option<String> },
+    File {
+        op: &'static str,
+        path: String,
+        bytes: Option<u64>,
+        error: Option<String>,
+    },
     /// Stdin that was sent to a command.
-    Stdin { exec: u64, bytes: HeadTail },
+    Stdin {
+        exec: u64,
+        bytes: HeadTail,
+    },
     /// The box is about to be removed: nothing after this.
-    Close { why: &'static str, answer: oneshot::Sender<()> },
+    Close {
+        why: &'static str,
+        answer: oneshot::Sender<()>,
+    },
 }
 
 /// The way to a driver.
@@ -158,7 +187,11 @@ pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Resu
             match frame.kind {
                 Kind::Stdout | Kind::Stderr => {
                     let Ok((_, bytes)) = frame.output() else { break };
-                    if frame.kind == Kind::Stdout { stdout.push(bytes) } else { stderr.push(bytes) }
+                    if frame.kind == Kind::Stdout {
+                        stdout.push(bytes)
+                    } else {
+                        stderr.push(bytes)
+                    }
                     stream.grant(bytes.len() as u64).await?;
                 }
                 Kind::Reply => match client::understand(&frame) {
@@ -226,7 +259,13 @@ impl Relay {
         if let Some((spec, acts)) = &self.starter {
             let _ = acts.send(Act::Started { exec, spec: spec.clone() }).await;
         }
-        let input = ExecInput::new(exec, self.link.clone(), self.stream.sender(), self.room.clone(), self.fed.clone());
+        let input = ExecInput::new(
+            exec,
+            self.link.clone(),
+            self.stream.sender(),
+            self.room.clone(),
+            self.fed.clone(),
+        );
         let unwanted = answer.send(Ok(Exec::new(exec, receiver, input, self.kept_bytes))).is_err();
         if let Reply::Ended { report, .. } = first {
             return self.end(report, &events).await;
@@ -257,7 +296,10 @@ impl Relay {
     }
 
     /// Handles a frame. `Some`: it was the last one, with a report if the command has ended.
-    #[expect(clippy::option_option, reason = "the end of the stream and the end of the command are two things")]
+    #[expect(
+        clippy::option_option,
+        reason = "the end of the stream and the end of the command are two things"
+    )]
     async fn frame(
         &mut self,
         frame: glasshouse_protocol::Frame,
@@ -267,7 +309,8 @@ impl Relay {
         let event = match frame.kind {
             Kind::Stdout | Kind::Stderr => {
                 let (offset, bytes) = frame.output().ok()?;
-                let stream = if frame.kind == Kind::Stdout { OutputStream::Stdout } else { OutputStream::Stderr };
+                let stream =
+                    if frame.kind == Kind::Stdout { OutputStream::Stdout } else { OutputStream::Stderr };
                 match stream {
                     OutputStream::Stdout => self.stdout.push(bytes),
                     OutputStream::Stderr => self.stderr.push(bytes),
@@ -323,7 +366,8 @@ impl Relay {
     async fn end(self, report: ExitReport, events: &mpsc::Sender<ExecEvent>) {
         self.room.close();
         if let Some((_, acts)) = &self.starter {
-            let fed = std::mem::replace(&mut *self.fed.lock().unwrap_or_else(PoisonError::into_inner), recorded());
+            let fed =
+                std::mem::replace(&mut *self.fed.lock().unwrap_or_else(PoisonError::into_inner), recorded());
             if fed.total() > 0 {
                 let _ = acts.send(Act::Stdin { exec: self.exec, bytes: fed }).await;
             }

@@ -83,9 +83,8 @@ impl Exec {
                 ExecEvent::Ended(ended) => report = Some(ended),
             }
         }
-        let report = report.unwrap_or_else(|| {
-            ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".into() })
-        });
+        let report = report
+            .unwrap_or_else(|| ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".into() }));
         ExecOutput {
             exec: self.id,
             stdout: stdout.keep(report.stdout_bytes),
@@ -115,7 +114,13 @@ impl std::fmt::Debug for ExecInput {
 }
 
 impl ExecInput {
-    pub(crate) fn new(exec: u64, link: Link, sender: StreamSender, room: Arc<Semaphore>, fed: Fed) -> ExecInput {
+    pub(crate) fn new(
+        exec: u64,
+        link: Link,
+        sender: StreamSender,
+        room: Arc<Semaphore>,
+        fed: Fed,
+    ) -> ExecInput {
         ExecInput { exec, link, sender, room, fed }
     }
 

@@ -8,9 +8,7 @@ use std::path::Path;
 use glasshouse_linux::archive;
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
-use glasshouse_protocol::{
-    Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request,
-};
+use glasshouse_protocol::{Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request};
 use tokio::sync::mpsc;
 
 use crate::client::{self, Stream};
@@ -31,7 +29,8 @@ impl Sandbox {
         let op = FileOp::Read { path: path.into(), offset, length };
         self.download(op, |piece| {
             if (bytes.len() + piece.len()) as u64 > READ_FILE_BYTES {
-                let message = format!("{path} is larger than {READ_FILE_BYTES} bytes; read it in parts or copy it out");
+                let message =
+                    format!("{path} is larger than {READ_FILE_BYTES} bytes; read it in parts or copy it out");
                 return Err(Error::new(ErrorKind::Limit, message));
             }
             bytes.extend_from_slice(piece);
@@ -108,14 +107,16 @@ impl Sandbox {
             Err(e) => return Err(e),
         };
         let target = if into_dir { join(to, &file_name(from)?) } else { to.to_owned() };
-        let result = if meta.is_dir() { self.tree_in(from, &target).await } else { self.file_in(from, &target).await };
+        let result =
+            if meta.is_dir() { self.tree_in(from, &target).await } else { self.file_in(from, &target).await };
         self.told("copy in", &target, None, result).await
     }
 
     /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
     pub async fn copy_out(&self, from: &str, to: &Path) -> Result<()> {
         let stat = self.stat(from, true).await?;
-        let name = from.trim_end_matches('/').rsplit('/').next().filter(|name| !matches!(*name, "" | "." | ".."));
+        let name =
+            from.trim_end_matches('/').rsplit('/').next().filter(|name| !matches!(*name, "" | "." | ".."));
         let target = match name {
             Some(name) if to.is_dir() => to.join(name),
             _ => to.to_owned(),
@@ -133,7 +134,8 @@ impl Sandbox {
         let path = from.to_owned();
         let packing = blocking(move || {
             let shown = path.display().to_string();
-            archive::pack(&path, PieceWriter { pieces, piece: Vec::new() }).context(format_args!("read {shown}"))
+            archive::pack(&path, PieceWriter { pieces, piece: Vec::new() })
+                .context(format_args!("read {shown}"))
         });
         let room = ExecInput::first_room();
         let sender = stream.sender();
@@ -187,7 +189,8 @@ impl Sandbox {
     async fn file_in(&self, from: &Path, to: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let mut file = std::fs::File::open(from).context(format_args!("read {}", from.display()))?;
-        let mode = file.metadata().context(format_args!("read {}", from.display()))?.permissions().mode() & 0o777;
+        let mode =
+            file.metadata().context(format_args!("read {}", from.display()))?.permissions().mode() & 0o777;
         let op = FileOp::Write { path: to.into(), mode: Some(mode), parents: false };
         let mut upload = Upload::open(self, op).await?;
         let mut piece = vec![0; DATA_CHUNK_MAX];
@@ -205,7 +208,8 @@ impl Sandbox {
         let mut temporary = to.as_os_str().to_owned();
         temporary.push(OsString::from(format!(".{}~", std::process::id())));
         let temporary = Path::new(&temporary);
-        let options = std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(temporary);
+        let options =
+            std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(temporary);
         let mut file = options.context(format_args!("write {}", to.display()))?;
         let op = FileOp::Read { path: from.into(), offset: 0, length: None };
         let copied = self
@@ -283,7 +287,9 @@ fn join(dir: &str, name: &str) -> String {
 fn file_name(path: &Path) -> Result<String> {
     let absolute = std::fs::canonicalize(path).context(format_args!("read {}", path.display()))?;
     let name = path.file_name().or(absolute.file_name()).and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{} has no name that is UTF-8", path.display())))
+    name.ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("{} has no name that is UTF-8", path.display()))
+    })
 }
 
 /// A file on its way in.
@@ -307,7 +313,11 @@ impl Upload {
             match frame.kind {
                 Kind::Credit => self.room = self.room.saturating_add(frame.credit().unwrap_or(0)),
                 // The guest says why it takes no more.
-                Kind::Reply => return Err(client::understand(&frame).map_or_else(|e| e, |other| client::unexpected(&other))),
+                Kind::Reply => {
+                    return Err(
+                        client::understand(&frame).map_or_else(|e| e, |other| client::unexpected(&other))
+                    );
+                }
                 _ => {}
             }
         }

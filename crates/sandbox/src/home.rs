@@ -59,13 +59,17 @@ impl Home {
         for dir in ["", "boxes", "names", "uids", "layers", "traces", "blobs", "trash"] {
             let dir = path.join(dir);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-            made.context(format_args!("make {} (say --home or set GLASSHOUSE_HOME to choose another place)", dir.display()))?;
+            made.context(format_args!(
+                "make {} (say --home or set GLASSHOUSE_HOME to choose another place)",
+                dir.display()
+            ))?;
         }
         let meta = fs::metadata(&path).context(format_args!("look at {}", path.display()))?;
         if meta.permissions().mode() & 0o077 != 0 {
             // Files of boxes lie here with the owners they have inside: nobody else may come near them.
             let closed = fs::Permissions::from_mode(0o700);
-            fs::set_permissions(&path, closed).context(format_args!("close {} to other users", path.display()))?;
+            fs::set_permissions(&path, closed)
+                .context(format_args!("close {} to other users", path.display()))?;
         }
         Ok(Home { path })
     }
@@ -127,7 +131,10 @@ impl Home {
     pub(crate) fn resolve(&self, name: &str) -> Result<String> {
         let unknown = || {
             let shown = name.escape_debug();
-            Error::new(ErrorKind::NotFound, format!("there is no box {shown:?}; `glass list` shows those that are"))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("there is no box {shown:?}; `glass list` shows those that are"),
+            )
         };
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return Err(unknown());
@@ -144,9 +151,10 @@ impl Home {
         let mut matching = self.ids()?.into_iter().filter(|id| name.len() >= 4 && id.starts_with(name));
         match (matching.next(), matching.next()) {
             (Some(id), None) => Ok(id),
-            (Some(_), Some(_)) => {
-                Err(Error::new(ErrorKind::Invalid, format!("{name:?} stands for more than one box; write more of the id")))
-            }
+            (Some(_), Some(_)) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{name:?} stands for more than one box; write more of the id"),
+            )),
             _ => Err(unknown()),
         }
     }
@@ -175,7 +183,10 @@ impl Home {
                 Err(e) => return Err(Error::io("take a range of uids", e)),
             }
         }
-        Err(Error::new(ErrorKind::Limit, format!("all {UID_SLOTS} ranges of uids are in use; `glass gc` may free some")))
+        Err(Error::new(
+            ErrorKind::Limit,
+            format!("all {UID_SLOTS} ranges of uids are in use; `glass gc` may free some"),
+        ))
     }
 
     /// Removes the links of all kinds that name a box which is not there.
@@ -199,20 +210,26 @@ impl Home {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             renamed => renamed.context(format_args!("take {} away", from.display()))?,
         }
-        if let Some(info) = info {
-            if let Some(base) = info.uid_base {
-                let _ = fs::remove_file(self.path.join("uids").join(((base - UID_FIRST) / UID_RANGE).to_string()));
+        match info {
+            Some(info) => {
+                let slot = info.uid_base.map(|base| ((base - UID_FIRST) / UID_RANGE).to_string());
+                self.drop_link("uids", slot.as_deref(), id)?;
+                self.drop_link("names", info.name.as_deref(), id)?;
             }
-            if let Some(name) = &info.name {
-                let link = self.path.join("names").join(name);
-                if fs::read_link(&link).is_ok_and(|target| target == Path::new(id)) {
-                    let _ = fs::remove_file(&link);
-                }
-            }
-        } else {
-            self.drop_links()?;
+            None => self.drop_links()?,
         }
         self.empty_trash_of(id)
+    }
+
+    /// Removes a link if it still is this box's: somebody else may have removed the box and another one taken it.
+    fn drop_link(&self, kind: &str, name: Option<&str>, id: &str) -> Result<()> {
+        let Some(name) = name else { return Ok(()) };
+        let _lock = self.lock()?;
+        let link = self.path.join(kind).join(name);
+        if fs::read_link(&link).is_ok_and(|target| target == Path::new(id)) {
+            let _ = fs::remove_file(&link);
+        }
+        Ok(())
     }
 
     fn empty_trash_of(&self, id: &str) -> Result<()> {
@@ -244,7 +261,12 @@ impl Home {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.context(format_args!("read {}", path.display()))?,
         };
-        let broken = || Error::new(ErrorKind::Failed, format!("{} is damaged; `glass kill {id}` removes the box", path.display()));
+        let broken = || {
+            Error::new(
+                ErrorKind::Failed,
+                format!("{} is damaged; `glass kill {id}` removes the box", path.display()),
+            )
+        };
         let value: Value = serde_json::from_slice(&text).map_err(|_| broken())?;
         let mut info = from_json(&value).ok_or_else(broken)?;
         info.state = if self.is_alive(id)? { SandboxState::Running } else { SandboxState::Dead };
@@ -309,7 +331,12 @@ fn from_json(value: &Value) -> Option<SandboxInfo> {
     let limit = |value: &Value| {
         let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
         let amount = value.get("amount").and_then(Value::as_u64);
-        Some(LimitInForce { name: text("name")?, value: text("value")?, amount, mechanism: text("mechanism")? })
+        Some(LimitInForce {
+            name: text("name")?,
+            value: text("value")?,
+            amount,
+            mechanism: text("mechanism")?,
+        })
     };
     let labels: BTreeMap<String, String> = value
         .get("labels")?
@@ -323,7 +350,12 @@ fn from_json(value: &Value) -> Option<SandboxInfo> {
         state: SandboxState::Dead,
         runtime: text("runtime")?.parse::<RuntimeKind>().ok()?,
         level: text("level")?.parse::<Level>().ok()?,
-        missing: value.get("missing")?.as_array()?.iter().filter_map(|m| Some(m.as_str()?.to_owned())).collect(),
+        missing: value
+            .get("missing")?
+            .as_array()?
+            .iter()
+            .filter_map(|m| Some(m.as_str()?.to_owned()))
+            .collect(),
         image: text("image")?.parse().ok()?,
         created_ms: number("created_ms")?,
         pid: number("pid")? as i32,

@@ -1,7 +1,9 @@
 //! What the driver puts on record, in the trace's words.
 
 use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
-use glasshouse_trace::{BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, Settings};
+use glasshouse_trace::{
+    BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, Settings,
+};
 
 use crate::exec::HeadTail;
 use crate::home::Home;

@@ -95,7 +95,10 @@ impl Sandboxes {
     pub async fn get(&self, name: &str) -> Result<Sandbox> {
         let info = self.info(name).await?;
         if info.state == SandboxState::Dead {
-            return Err(Error::new(ErrorKind::Gone, format!("box {} has ended; `glass gc` removes what is left", info.id)));
+            return Err(Error::new(
+                ErrorKind::Gone,
+                format!("box {} has ended; `glass gc` removes what is left", info.id),
+            ));
         }
         let (house, known) = (self.clone(), info.clone());
         let stream = blocking(move || house.inner.runtimes.get(known.runtime).connect(&known)).await?;
@@ -108,7 +111,8 @@ impl Sandboxes {
     /// What is known of a box, living or not yet cleaned up.
     pub async fn info(&self, name: &str) -> Result<SandboxInfo> {
         let id = self.inner.home.resolve(name)?;
-        let unknown = || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
         self.inner.home.read_info(&id)?.ok_or_else(unknown)
     }
 
@@ -208,8 +212,9 @@ impl Sandboxes {
         }
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();
-        let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives)
-            .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot clean up records: {}", e.with_source())))?;
+        let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives).map_err(|e| {
+            Error::new(ErrorKind::Failed, format!("cannot clean up records: {}", e.with_source()))
+        })?;
         cleaned.traces = pruned.traces.len();
         cleaned.blobs = pruned.blobs as usize;
         Ok(cleaned)
@@ -242,7 +247,10 @@ impl Sandboxes {
         match matching.as_slice() {
             [id] => Ok(id.clone()),
             [] => Err(unknown()),
-            _ => Err(Error::new(ErrorKind::Invalid, format!("{name:?} stands for more than one record; write more of the id"))),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{name:?} stands for more than one record; write more of the id"),
+            )),
         }
     }
 
@@ -258,7 +266,9 @@ impl Sandboxes {
 }
 
 /// Runs what blocks where it holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(e) => Err(Error::new(ErrorKind::Failed, format!("the work was broken off: {e}"))),
@@ -279,7 +289,9 @@ fn check(spec: &SandboxSpec) -> Result<()> {
     if let Some(name) = &spec.name {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with(['.', '-']) {
-            return invalid(format!("{name:?} cannot be a name; use up to 64 letters, digits, `-`, `_` and `.`"));
+            return invalid(format!(
+                "{name:?} cannot be a name; use up to 64 letters, digits, `-`, `_` and `.`"
+            ));
         }
     }
     if let Some(cwd) = &spec.cwd
@@ -289,7 +301,9 @@ fn check(spec: &SandboxSpec) -> Result<()> {
     }
     for (key, value) in &spec.env {
         if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
-            return invalid(format!("{key:?} cannot be the name of a variable, or its value holds a zero byte"));
+            return invalid(format!(
+                "{key:?} cannot be the name of a variable, or its value holds a zero byte"
+            ));
         }
     }
     for (what, time) in [("timeout", spec.limits.timeout), ("ttl", spec.limits.ttl)] {

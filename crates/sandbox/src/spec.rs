@@ -129,9 +129,14 @@ impl std::str::FromStr for Level {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Level> {
-        [Level::None, Level::Reduced, Level::Full].into_iter().find(|level| level.name() == text).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("{text:?} is no level; say `full`, `reduced` or `none`"))
-        })
+        [Level::None, Level::Reduced, Level::Full].into_iter().find(|level| level.name() == text).ok_or_else(
+            || {
+                Error::new(
+                    ErrorKind::Invalid,
+                    format!("{text:?} is no level; say `full`, `reduced` or `none`"),
+                )
+            },
+        )
     }
 }
 

@@ -116,7 +116,10 @@ impl Link {
         let mut stream = self.open(request).await?;
         match tokio::time::timeout(REPLY_TIMEOUT, stream.reply()).await {
             Ok(reply) => reply,
-            Err(_) => Err(Error::new(ErrorKind::Failed, "the box's guest does not answer; `glass kill` removes the box")),
+            Err(_) => Err(Error::new(
+                ErrorKind::Failed,
+                "the box's guest does not answer; `glass kill` removes the box",
+            )),
         }
     }
 
@@ -255,7 +258,10 @@ async fn receive(mut read: OwnedReadHalf, shared: std::sync::Weak<Shared>) {
 }
 
 /// Hands whole frames to their streams. `Ok(false)`: nobody is there any more.
-async fn dispatch(decoder: &mut Decoder, shared: &std::sync::Weak<Shared>) -> std::result::Result<bool, String> {
+async fn dispatch(
+    decoder: &mut Decoder,
+    shared: &std::sync::Weak<Shared>,
+) -> std::result::Result<bool, String> {
     while let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? {
         let Some(shared) = shared.upgrade() else { return Ok(false) };
         let target = {
@@ -266,7 +272,8 @@ async fn dispatch(decoder: &mut Decoder, shared: &std::sync::Weak<Shared>) -> st
         // What comes after a stream was given up is of no interest.
         let Some((frames, allowance)) = target else { continue };
         if matches!(frame.kind, Kind::Data | Kind::Stdout | Kind::Stderr) {
-            let size = frame.body.len() as i64 - if frame.kind == Kind::Data { 0 } else { frame::OFFSET_BYTES as i64 };
+            let size = frame.body.len() as i64
+                - if frame.kind == Kind::Data { 0 } else { frame::OFFSET_BYTES as i64 };
             if allowance.fetch_sub(size, Ordering::Relaxed) < size {
                 return Err("its guest sent more than it was allowed to".into());
             }

@@ -18,7 +18,14 @@ const LAYER_VERSION: u32 = 1;
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and trees of the host's /etc that programs need and that hold no secret.
 const COPIED: [&str; 9] = [
-    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "services", "protocols",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "services",
+    "protocols",
     "mime.types",
 ];
 /// A tree of /etc that is larger than this is not copied further.
@@ -31,7 +38,8 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\ntty:x:5:\nuser:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost box\n::1 localhost box\n";
-const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+const NSSWITCH: &str =
+    "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n";
 const PROFILE: &str = "export PATH=/usr/local/bin:/usr/bin:/bin\nexport PS1='\\u@\\h:\\w\\$ '\n";
 
 pub(super) fn base(home: &Home) -> Result<Base> {
@@ -70,18 +78,20 @@ fn fingerprint() -> u64 {
     hasher.finish()
 }
 
-/// Makes the layer beside its place and moves it there: whoever comes second finds it made.
+/// Makes the layer beside its place and moves it there when it is whole: whoever comes second finds it made.
 fn make(home: &Home, layer: &Path) -> Result<()> {
-    let build = home.path("trash").join(format!("layer-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&build);
-    fill(&build).context(format_args!("make the layer of the host image in {}", build.display()))?;
-    if let Err(e) = fs::rename(&build, layer) {
-        let _ = fs::remove_dir_all(&build);
-        if !layer.is_dir() {
-            return Err(e).context(format_args!("make {}", layer.display()));
-        }
+    // Nobody empties the trash, and nobody else makes the layer, while we do.
+    let _lock = home.lock()?;
+    if layer.is_dir() {
+        return Ok(());
     }
-    Ok(())
+    let build = home.path("trash").join("layer");
+    let _ = fs::remove_dir_all(&build);
+    let made = fill(&build).and_then(|()| fs::rename(&build, layer));
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&build);
+    }
+    made.context(format_args!("make the layer of the host image, {}", layer.display()))
 }
 
 fn fill(root: &Path) -> std::io::Result<()> {
@@ -92,7 +102,21 @@ fn fill(root: &Path) -> std::io::Result<()> {
         Ok(path)
     };
     dir("", 0o755)?;
-    for name in ["usr", "etc", "var", "var/lib", "var/log", "var/cache", "run", "home", "proc", "sys", "dev", "opt", "mnt"] {
+    for name in [
+        "usr",
+        "etc",
+        "var",
+        "var/lib",
+        "var/log",
+        "var/cache",
+        "run",
+        "home",
+        "proc",
+        "sys",
+        "dev",
+        "opt",
+        "mnt",
+    ] {
         dir(name, 0o755)?;
     }
     dir("tmp", 0o1777)?;

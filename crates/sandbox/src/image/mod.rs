@@ -41,7 +41,8 @@ fn directory(path: &Path) -> Result<Base> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     if path == Path::new("/") {
-        let message = "cannot use / as image: it would show the whole host; `--image host` shows its programs alone";
+        let message =
+            "cannot use / as image: it would show the whole host; `--image host` shows its programs alone";
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     std::fs::read_dir(&path).context(format_args!("read {}", path.display()))?;
@@ -59,7 +60,10 @@ pub(crate) fn source(path: &Path) -> Result<Source> {
     let meta = std::fs::symlink_metadata(path).context(format_args!("look at {}", path.display()))?;
     let path: PathBuf = path.into();
     let path = path.into_os_string().into_string().map_err(|path| {
-        Error::new(ErrorKind::Invalid, format!("cannot use {}: its name is not UTF-8", path.to_string_lossy()))
+        Error::new(
+            ErrorKind::Invalid,
+            format!("cannot use {}: its name is not UTF-8", path.to_string_lossy()),
+        )
     })?;
     Ok(Source { path, dev: meta.dev(), ino: meta.ino() })
 }

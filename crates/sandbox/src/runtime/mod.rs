@@ -89,7 +89,8 @@ impl Runtimes {
 fn connect_in(home: &Home, info: &SandboxInfo) -> Result<UnixStream> {
     use std::os::fd::AsFd;
     let gone = |e: std::io::Error| {
-        let message = format!("box {} does not answer ({e}); if it has ended, `glass gc` removes it", info.id);
+        let message =
+            format!("box {} does not answer ({e}); if it has ended, `glass gc` removes it", info.id);
         Error::new(ErrorKind::Gone, message)
     };
     let dir = std::fs::File::open(home.box_dir(&info.id)).map_err(gone)?;

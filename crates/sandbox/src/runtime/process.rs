@@ -30,7 +30,8 @@ impl Process {
 
     fn check(spec: &SandboxSpec) -> Result<()> {
         if spec.min_level.is_some_and(|level| level > Level::None) {
-            let message = "the runtime `process` has no isolation; it cannot be asked for a level above `none`";
+            let message =
+                "the runtime `process` has no isolation; it cannot be asked for a level above `none`";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let refused = [
@@ -43,7 +44,8 @@ impl Process {
             (spec.user.is_some(), "another user"),
         ];
         if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {
-            let message = format!("the runtime `process` has no walls and cannot give a box {what}; use `native`");
+            let message =
+                format!("the runtime `process` has no walls and cannot give a box {what}; use `native`");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(())
@@ -116,7 +118,9 @@ impl Runtime for Process {
         };
         let made = start::start("serve", &plan, &parcel.borrow()).map_err(|failed| match failed {
             Failed::Other(error) => error,
-            Failed::Step(step) => Error::new(ErrorKind::Failed, format!("cannot start the guest: {}", step.step)),
+            Failed::Step(step) => {
+                Error::new(ErrorKind::Failed, format!("cannot start the guest: {}", step.step))
+            }
         });
         let ready = match made {
             Ok(ready) => ready,

@@ -43,10 +43,11 @@ pub(super) struct Ready {
 impl Ready {
     /// The box is on record: lets the guest go. From here on the stream speaks the protocol.
     pub(super) fn commit(mut self) -> Result<UnixStream> {
-        let sent = (&self.stream).write_all(b"!");
-        sent.context("tell the guest to go on")?;
+        // First what can fail: a guest that has been let go is on its own.
+        let stream = self.stream.try_clone().context("keep the stream to the guest")?;
+        (&self.stream).write_all(b"!").context("tell the guest to go on")?;
         self.committed = true;
-        self.stream.try_clone().context("keep the stream to the guest")
+        Ok(stream)
     }
 }
 
@@ -93,7 +94,9 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
     }
     match (told, watch.spawned) {
         (Ok(()), Some((pid, pidfd))) => Ok(Ready { pid, pidfd, stream: watch.stream, committed: false }),
-        (Ok(()), None) => Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into()),
+        (Ok(()), None) => {
+            Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into())
+        }
         (Err(failed), spawned) => {
             if let Some((_, pidfd)) = spawned {
                 end(pidfd.as_fd());
@@ -109,7 +112,8 @@ fn program() -> Result<BorrowedFd<'static>> {
     if let Some(fd) = PROGRAM.get() {
         return Ok(fd.as_fd());
     }
-    let fd = descriptor::sealed_program("glass-guest", crate::guest_program()).context("put the guest into memory")?;
+    let fd = descriptor::sealed_program("glass-guest", crate::guest_program())
+        .context("put the guest into memory")?;
     // Another thread may have been faster; then ours is dropped.
     Ok(PROGRAM.get_or_init(|| fd).as_fd())
 }
@@ -122,7 +126,8 @@ struct Watch {
 
 impl Watch {
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
-        let body = serde_json::to_vec(plan).map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
+        let body = serde_json::to_vec(plan)
+            .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
         let mut bytes = Vec::new();
         frame::put(&mut bytes, 0, Kind::Request, &body);
         Ok(descriptor::send_with_fds(self.stream.as_fd(), &bytes, fds).context("send the plan")?)
@@ -134,7 +139,8 @@ impl Watch {
         let mut buffer = [0; 4096];
         loop {
             while let Some(frame) = self.decoder.next_frame().map_err(|e| broken(&e.to_string()))? {
-                let report: Report = serde_json::from_slice(&frame.body).map_err(|e| broken(&e.to_string()))?;
+                let report: Report =
+                    serde_json::from_slice(&frame.body).map_err(|e| broken(&e.to_string()))?;
                 match report {
                     Report::Spawned { pid } => {
                         let pidfd = process::open(pid).context("watch the box's first process")?;

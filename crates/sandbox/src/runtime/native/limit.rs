@@ -26,7 +26,13 @@ pub(super) struct Decided {
 }
 
 impl Decided {
-    fn say(&mut self, name: &str, amount: Option<u64>, value: impl Into<String>, mechanism: impl Into<String>) {
+    fn say(
+        &mut self,
+        name: &str,
+        amount: Option<u64>,
+        value: impl Into<String>,
+        mechanism: impl Into<String>,
+    ) {
         let (value, mechanism) = (value.into(), mechanism.into());
         self.in_force.push(LimitInForce { name: name.into(), value, amount, mechanism });
     }
@@ -54,9 +60,24 @@ pub(crate) fn guest_limits(limits: &Limits) -> Vec<LimitInForce> {
     let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_millis() as u64);
     let kept = limits.output_bytes.unwrap_or(glasshouse_protocol::limits::KEPT_OUTPUT_BYTES);
     vec![
-        say("output", Some(kept), Some(format!("{} kept", bytes(kept))), "guest: head and tail are kept, the rest is counted"),
-        say("timeout", ms(limits.timeout), limits.timeout.map(|t| format!("{t:?}")), "guest: TERM, grace, then the command's whole tree"),
-        say("ttl", ms(limits.ttl), limits.ttl.map(|t| format!("{t:?}")), "guest: the box's first process ends, and all with it"),
+        say(
+            "output",
+            Some(kept),
+            Some(format!("{} kept", bytes(kept))),
+            "guest: head and tail are kept, the rest is counted",
+        ),
+        say(
+            "timeout",
+            ms(limits.timeout),
+            limits.timeout.map(|t| format!("{t:?}")),
+            "guest: TERM, grace, then the command's whole tree",
+        ),
+        say(
+            "ttl",
+            ms(limits.ttl),
+            limits.ttl.map(|t| format!("{t:?}")),
+            "guest: the box's first process ends, and all with it",
+        ),
     ]
 }
 
@@ -138,7 +159,10 @@ fn pids(trees: &Trees, limits: &Limits, decided: &mut Decided) -> Result<()> {
 fn disk(limits: &Limits, decided: &mut Decided) -> Result<()> {
     let Some(amount) = limits.disk_bytes else {
         decided.disk_reserve_bytes = Some(DISK_RESERVE_BYTES);
-        let mechanism = format!("guest: commands are ended when the disk has less than {} left", bytes(DISK_RESERVE_BYTES));
+        let mechanism = format!(
+            "guest: commands are ended when the disk has less than {} left",
+            bytes(DISK_RESERVE_BYTES)
+        );
         decided.say("disk", None, "none", mechanism);
         return Ok(());
     };
@@ -152,7 +176,8 @@ fn disk(limits: &Limits, decided: &mut Decided) -> Result<()> {
     let half = rustix::system::sysinfo();
     let half = half.totalram * u64::from(half.mem_unit) / 2;
     if amount > half {
-        let why = format!("the disk would lie in memory (tmpfs), and this host has {} of it", bytes(half * 2));
+        let why =
+            format!("the disk would lie in memory (tmpfs), and this host has {} of it", bytes(half * 2));
         return Err(refused("this disk limit", &why, &format!("ask for at most {}", bytes(half))));
     }
     decided.memory_top = Some((amount, (amount / BYTES_PER_INODE).max(1024)));
@@ -206,7 +231,11 @@ mod tests {
             Limits { pids: Some(0), ..Limits::default() },
             Limits { disk_bytes: Some(5), ..Limits::default() },
         ] {
-            assert_eq!(decide_without_cgroups(limits.clone()).unwrap_err().kind(), ErrorKind::Invalid, "{limits:?}");
+            assert_eq!(
+                decide_without_cgroups(limits.clone()).unwrap_err().kind(),
+                ErrorKind::Invalid,
+                "{limits:?}"
+            );
         }
     }
 

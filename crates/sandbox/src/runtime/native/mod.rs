@@ -117,7 +117,13 @@ impl Native {
         Ok(Users::One { inside, uid, gid })
     }
 
-    fn build(&self, id: &str, spec: &SandboxSpec, base: &Base, shift: bool) -> std::result::Result<Created, Failed> {
+    fn build(
+        &self,
+        id: &str,
+        spec: &SandboxSpec,
+        base: &Base,
+        shift: bool,
+    ) -> std::result::Result<Created, Failed> {
         let limits = limit::decide(&self.trees, spec)?;
         let missing = self.missing(shift);
         let level = if missing.is_empty() { Level::Full } else { Level::Reduced };
@@ -198,7 +204,9 @@ impl Native {
             missing.push("landlock: this kernel has none, or an old one".to_owned());
         }
         if self.is_root() && !shift {
-            missing.push("own uid range: the file system cannot shift the owners of layers (idmapped mounts)".into());
+            missing.push(
+                "own uid range: the file system cannot shift the owners of layers (idmapped mounts)".into(),
+            );
         }
         missing
     }
@@ -282,7 +290,9 @@ fn told(failure: StepFailure, home: &Home) -> Error {
     let hint = probe::hint(&failure, home).map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("cannot build the box: step {} ({}): {why}{hint}", failure.step, failure.on);
     let kind = match failure.step.as_str() {
-        "namespaces" | "id maps" | "overlay root" | "mount /proc" | "system call filter" => ErrorKind::Unsupported,
+        "namespaces" | "id maps" | "overlay root" | "mount /proc" | "system call filter" => {
+            ErrorKind::Unsupported
+        }
         _ => ErrorKind::Failed,
     };
     Error::new(kind, message)
@@ -290,7 +300,12 @@ fn told(failure: StepFailure, home: &Home) -> Error {
 
 /// Whether a failed step says that owners of layers cannot be shifted here.
 fn cannot_shift(failure: &StepFailure) -> bool {
-    let refusals = [rustix::io::Errno::INVAL, rustix::io::Errno::PERM, rustix::io::Errno::NOSYS, rustix::io::Errno::OPNOTSUPP];
+    let refusals = [
+        rustix::io::Errno::INVAL,
+        rustix::io::Errno::PERM,
+        rustix::io::Errno::NOSYS,
+        rustix::io::Errno::OPNOTSUPP,
+    ];
     failure.step == "overlay root" && refusals.iter().any(|errno| errno.raw_os_error() == failure.errno)
 }
 
@@ -305,7 +320,9 @@ impl Runtime for Native {
             Err(failed) => failed,
         };
         let failed = match first {
-            Failed::Step(failure) if self.is_root() && cannot_shift(&failure) && faults::current().is_none() => {
+            Failed::Step(failure)
+                if self.is_root() && cannot_shift(&failure) && faults::current().is_none() =>
+            {
                 // The same without shifted owners: weaker, so only if the caller accepts that.
                 match self.build(id, spec, base, false) {
                     Ok(created) => return Ok(created),

@@ -12,8 +12,24 @@ use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
 const MASKED: [&str; 18] = [
-    "kcore", "keys", "key-users", "timer_list", "sched_debug", "kallsyms", "cmdline", "config.gz", "interrupts",
-    "softirqs", "latency_stats", "acpi", "scsi", "asound", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
+    "kcore",
+    "keys",
+    "key-users",
+    "timer_list",
+    "sched_debug",
+    "kallsyms",
+    "cmdline",
+    "config.gz",
+    "interrupts",
+    "softirqs",
+    "latency_stats",
+    "acpi",
+    "scsi",
+    "asound",
+    "kmsg",
+    "kpagecount",
+    "kpageflags",
+    "kpagecgroup",
 ];
 /// Parts of /proc that a box may read and nobody there may write.
 const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
@@ -77,8 +93,14 @@ fn on(side: Side) -> impl Fn(Step) -> PlannedStep {
 /// left to the box's first process, which may mount in its own namespaces.
 fn outside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     let builder = on(Side::Builder);
-    let namespaces =
-        vec![Namespace::User, Namespace::Mount, Namespace::Pid, Namespace::Ipc, Namespace::Uts, Namespace::Net];
+    let namespaces = vec![
+        Namespace::User,
+        Namespace::Mount,
+        Namespace::Pid,
+        Namespace::Ipc,
+        Namespace::Uts,
+        Namespace::Net,
+    ];
     let one = |inside, outside, count| vec![IdMap { inside, outside, count }];
     let (uids, gids, deny_setgroups) = match decisions.users {
         Users::Range { base } => (one(0, base, UID_RANGE), one(0, base, UID_RANGE), false),
@@ -246,8 +268,14 @@ mod tests {
         for users in [Users::Range { base: 1 << 30 }, Users::One { inside: 0, uid: 5, gid: 5 }] {
             let names = names(users, true);
             let place = |name| names.iter().position(|(_, n)| *n == name).unwrap();
-            let order =
-                ["mount /proc", "pivot root", "read-only root", "join cpu cgroup", "drop privileges", "system call filter"];
+            let order = [
+                "mount /proc",
+                "pivot root",
+                "read-only root",
+                "join cpu cgroup",
+                "drop privileges",
+                "system call filter",
+            ];
             assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
         }
     }
@@ -255,8 +283,13 @@ mod tests {
     #[test]
     fn only_tagging_keeps_more_than_what_changing_users_needs() {
         let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base =
-            Base { layers: vec![source.clone()], trees: vec![], user: "root".into(), cwd: "/".into(), env: vec![] };
+        let base = Base {
+            layers: vec![source.clone()],
+            trees: vec![],
+            user: "root".into(),
+            cwd: "/".into(),
+            env: vec![],
+        };
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
             let top = Top::Directory(source.clone());

@@ -22,10 +22,16 @@ pub(super) fn probe(native: &Native) -> RuntimeReport {
         Ok(created) => {
             let info = created.info;
             drop(created.stream);
-            let detail = "namespaces, overlay root, masked /proc, no capabilities, filter: built and removed again";
+            let detail =
+                "namespaces, overlay root, masked /proc, no capabilities, filter: built and removed again";
             features.push(feature("box", true, detail, None));
             if let Err(e) = native.destroy(Some(&info), &id) {
-                features.push(feature("destroy", false, e.to_string(), Some("`glass gc` tries again".into())));
+                features.push(feature(
+                    "destroy",
+                    false,
+                    e.to_string(),
+                    Some("`glass gc` tries again".into()),
+                ));
             }
             (info.level, info.missing)
         }
@@ -66,7 +72,8 @@ fn users(native: &Native, missing: &[String]) -> Feature {
     match missing.iter().find(|line| line.starts_with("own uid range")) {
         None => feature("users", true, "65536 uids of its own per box (idmapped layers)", None),
         Some(line) => {
-            let hint = "put the state directory (--home) on ext4, xfs, btrfs or tmpfs, with kernel 5.19 or newer";
+            let hint =
+                "put the state directory (--home) on ext4, xfs, btrfs or tmpfs, with kernel 5.19 or newer";
             feature("users", false, line.clone(), Some(hint.into()))
         }
     }
@@ -107,7 +114,9 @@ pub(super) fn hint(failure: &StepFailure, home: &Home) -> Option<String> {
     let errno = Errno::from_raw_os_error(failure.errno);
     let sysctl = |path: &str| read_small(path).map(|text| text.trim().to_owned());
     match (failure.step.as_str(), errno) {
-        ("namespaces", Errno::PERM) if sysctl("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") => {
+        ("namespaces", Errno::PERM)
+            if sysctl("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") =>
+        {
             Some("allow user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, or run as root".into())
         }
         ("namespaces" | "id maps", Errno::PERM | Errno::ACCESS)
@@ -119,9 +128,10 @@ pub(super) fn hint(failure: &StepFailure, home: &Home) -> Option<String> {
                     .into(),
             )
         }
-        ("namespaces", Errno::PERM) => {
-            Some("this looks like a container that forbids namespaces: run it with fewer restrictions, or as root".into())
-        }
+        ("namespaces", Errno::PERM) => Some(
+            "this looks like a container that forbids namespaces: run it with fewer restrictions, or as root"
+                .into(),
+        ),
         ("namespaces", Errno::NOSPC | Errno::USERS) => {
             Some("the limit of namespaces is reached: see /proc/sys/user/max_user_namespaces".into())
         }
@@ -129,10 +139,13 @@ pub(super) fn hint(failure: &StepFailure, home: &Home) -> Option<String> {
             "overlay cannot use {} as its upper layer: choose a --home on ext4, xfs, btrfs or tmpfs",
             home.path("boxes").display()
         )),
-        ("overlay root", Errno::NODEV) => Some("this kernel has no overlay file system: `modprobe overlay`".into()),
-        ("mount /proc", Errno::PERM) => {
-            Some("parts of /proc are covered here (a container?): run on the host, or with an unmasked /proc".into())
+        ("overlay root", Errno::NODEV) => {
+            Some("this kernel has no overlay file system: `modprobe overlay`".into())
         }
+        ("mount /proc", Errno::PERM) => Some(
+            "parts of /proc are covered here (a container?): run on the host, or with an unmasked /proc"
+                .into(),
+        ),
         ("mount /proc" | "mount /dev" | "mount /sys", Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => {
             Some("the image has a link or a file where a directory must be".into())
         }

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds everything and runs every test. Needs cargo; as root it installs from Debian's packages what the tests use
+# beside that, otherwise it says what is missing and the tests say what they skip.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# package: a program that it brings
+wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps)
+missing=()
+for entry in "${wanted[@]}"; do
+  command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
+done
+if ((${#missing[@]})); then
+  if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    echo "test.sh: installing ${missing[*]}" >&2
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "test.sh: not installed, and some tests will skip because of it: ${missing[*]}" >&2
+  fi
+fi
+
+# Where a skip would hide that nothing was tested, it is a failure.
+if [[ ${CI:-} == true ]]; then
+  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape}
+fi
+
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --locked -- -D warnings
+cargo build --workspace --locked
+cargo test --workspace --locked --no-fail-fast

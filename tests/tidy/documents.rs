@@ -1,0 +1,40 @@
+//! The documents tell the truth.
+
+use crate::{read, root};
+
+/// Words in backquotes that look like paths of the repository.
+fn paths_in(text: &str) -> Vec<String> {
+    let looks_like_a_path = |word: &str| {
+        let starts = ["crates/", "tests/", "bench/", "docs/", ".ci/"];
+        starts.iter().any(|start| word.starts_with(start)) && !word.contains(['*', '<', '{', ' ', '…'])
+    };
+    text.split('`').skip(1).step_by(2).filter(|word| looks_like_a_path(word)).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_path_that_a_document_names_exists() {
+    for document in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/protocol.md"] {
+        for path in paths_in(&read(document)) {
+            assert!(root().join(&path).exists(), "{document} names {path}, which is not there");
+        }
+    }
+}
+
+#[test]
+fn the_architecture_names_every_crate() {
+    let text = read("ARCHITECTURE.md");
+    for name in ["protocol", "guest", "linux", "trace", "sandbox", "server", "cli"] {
+        assert!(text.contains(&format!("crates/{name}")), "ARCHITECTURE.md does not name crates/{name}");
+    }
+}
+
+#[test]
+fn changes_are_told() {
+    assert!(read("CHANGELOG.md").contains("## Unreleased"));
+}
+
+#[test]
+fn ci_runs_the_command_of_the_readme() {
+    assert!(read(".ci/run").contains("./test.sh"));
+    assert!(read("README.md").contains("./test.sh"));
+}
