@@ -1,1 +1,102 @@
-fn main() {}
+//! `glass-bench`: what a box costs, side by side with what a user would pick instead.
+//!
+//! One run measures everything, interleaved: each round gives every contender one turn, in an order that is shuffled
+//! anew, so that whatever else the machine does falls on all of them alike. As root it measures twice, the second
+//! time as an ordinary user. Goals stand beside the figures; missing one is no failure, and nothing here asserts a
+//! time.
+//!
+//! The walk: `options` → `stage` (a home, a live box, the programs) → `contender` (who takes part, who cannot and
+//! why) → `round` (the turns) → `memory` (many idle boxes) → `report`, `goal`, `table`. `ordinary` is the second
+//! pass, in a process of its own.
+
+mod contender;
+mod goal;
+mod machine;
+mod memory;
+mod options;
+mod ordinary;
+mod program;
+mod report;
+mod round;
+mod sample;
+mod stage;
+mod table;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use crate::machine::Machine;
+use crate::options::{Asked, Options};
+use crate::report::{Mode, Report};
+use crate::stage::Stage;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("glass-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether everything that was to be measured could be.
+fn run() -> Result<bool> {
+    let options = match options::parse(std::env::args().skip(1))? {
+        Asked::Help => {
+            print(options::HELP)?;
+            return Ok(true);
+        }
+        Asked::Measure(options) => options,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if options.ordinary {
+        let report = runtime.block_on(pass(Mode::Rootless, &options, options.glass.clone()))?;
+        print(&report.to_json().to_string())?;
+        return Ok(true);
+    }
+    let glass = program::glass(&options);
+    let machine = Machine::look(&options.home)?;
+    let mut reports = Vec::new();
+    if machine::is_root()? {
+        reports.push(runtime.block_on(pass(Mode::Root, &options, glass.clone()))?);
+        reports.push(ordinary::pass(&options, glass)?);
+    } else {
+        reports.push(runtime.block_on(pass(Mode::Rootless, &options, glass))?);
+    }
+    print(&table::all(&machine, &options, &reports))?;
+    if let Some(path) = &options.json {
+        let all = json!({
+            "machine": machine.to_json(),
+            "rounds": options.rounds,
+            "seed": options.seed,
+            "reports": reports.iter().map(|report| report.to_json_with_figures()).collect::<Vec<_>>(),
+        });
+        std::fs::write(path, format!("{all:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(reports.iter().all(Report::is_whole))
+}
+
+/// Measures as who we are.
+async fn pass(mode: Mode, options: &Options, glass: program::Glass) -> Result<Report> {
+    let stage = Stage::set(options, glass).await?;
+    let load_before = machine::load();
+    let rows = round::all(&stage, mode, options).await;
+    let memory = match options.wants("memory") {
+        true => Some(memory::of_idle_boxes(&stage, options.boxes).await.map_err(|e| format!("{e:#}"))),
+        false => None,
+    };
+    let level = stage.live.info().level.name().to_owned();
+    stage.clear().await?;
+    Ok(Report { mode, rows, memory, level, load_before, load_after: machine::load() })
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{}", text.trim_end()).context("cannot write the results")
+}

@@ -1,1 +1,15 @@
-//! Being written.
+//! What every runtime has to do alike. Each test is one body, run on `native` and on `process`; where a runtime cannot
+//! do a thing by design, the body asserts that it says so.
+//!
+//! The tests of `native` run as whoever runs them: root, or an ordinary user without a right of his own. Root runs
+//! them a second time as such a user ([`rootless`]).
+
+mod stage;
+
+mod follow;
+
+mod command;
+mod deadline;
+mod output;
+mod stdin;
+mod terminal;

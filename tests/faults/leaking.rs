@@ -2,10 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use glasshouse_linux::descriptor;
 use glasshouse_tests::leaks::Leaks;
 use glasshouse_tests::{is_root, scratch, skip};
 
@@ -71,7 +75,25 @@ fn a_process_in_a_namespace_of_its_own_is_seen() {
 
 #[test]
 fn a_guest_is_seen_by_its_name() {
-    check(&["process", "is a guest"], |_| waiting("exec -a glass-guest").into(), |child: Child| end(child));
+    let leave = |_: &Path| Command::new("cat").arg0("glass-guest").stdin(Stdio::piped()).spawn().unwrap();
+    check(&["process", "is a guest"], leave, end);
+}
+
+#[test]
+fn a_guest_is_seen_by_what_it_was_executed_from() {
+    let leave = |_: &Path| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let program = descriptor::sealed_program("glass-guest", glasshouse_sandbox::guest_program()).unwrap();
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+        // It waits for its plan.
+        let child = command.arg0("innocent").arg("jail").stdin(OwnedFd::from(theirs)).stderr(Stdio::null());
+        (child.spawn().unwrap(), ours)
+    };
+    let undo = |(mut child, ours): (Child, UnixStream)| {
+        drop(ours);
+        child.wait().unwrap();
+    };
+    check(&["process", "is a guest", "innocent"], leave, undo);
 }
 
 #[test]
@@ -200,5 +222,8 @@ fn what_does_not_go_away_is_told_in_a_list_after_the_limit() {
     let _left = File::open("/dev/null").unwrap();
     std::fs::create_dir_all(dir.path().join("boxes/leak")).unwrap();
     let told = before.settle_within(dir.path(), Duration::ZERO).unwrap_err();
-    assert!(told.starts_with("left behind:\n") && told.contains("/dev/null") && told.contains("boxes/leak"), "{told}");
+    assert!(
+        told.starts_with("left behind:\n") && told.contains("/dev/null") && told.contains("boxes/leak"),
+        "{told}"
+    );
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
+use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_sandbox::{ExecOutput, ExitReport, Kept};
@@ -11,20 +12,28 @@ use serde_json::{Map, Value, json};
 use crate::escape::{is_unsafe, plain};
 
 /// Writes lines to stdout, with their colours if it shows any.
-pub(crate) fn print(lines: impl IntoIterator<Item = impl AsRef<str>>) -> io::Result<()> {
+pub(crate) fn print(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<()> {
     let mut out = anstream::AutoStream::auto(io::stdout()).lock();
-    for line in lines {
-        writeln!(out, "{}", line.as_ref())?;
-    }
-    out.flush()
+    lines
+        .into_iter()
+        .try_for_each(|line| writeln!(out, "{}", line.as_ref()))
+        .and_then(|()| out.flush())
+        .context(WRITE)
 }
 
 /// Writes a value to stdout, on one line.
-pub(crate) fn print_json(value: &Value) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", safe_json(&value.to_string()))?;
-    out.flush()
+pub(crate) fn print_json(value: &Value) -> Result<()> {
+    print_bytes(format!("{}\n", safe_json(&value.to_string())).as_bytes())
 }
+
+/// Writes bytes of ours to stdout.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).context(WRITE)
+}
+
+/// What cannot be done with a stdout that is full or broken.
+pub(crate) const WRITE: &str = "cannot write to stdout";
 
 /// Says a sentence on stderr. It may hold words of a box's.
 pub(crate) fn say(sentence: &str) {

@@ -1,10 +1,12 @@
 //! Between the user and one command of a box: output to ours, our input and signals to it.
 
-use std::io;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use glasshouse_sandbox::{Exec, ExecEvent, ExecInput, ExecOutput, ExitReport, OutputStream, TtySize};
+use glasshouse_sandbox::{
+    ErrorKind, Exec, ExecEvent, ExecInput, ExecOutput, Exit, ExitReport, OutputStream, TtySize,
+};
 
 use crate::outlet::Outlet;
 use crate::output;
@@ -14,6 +16,8 @@ use crate::terminal::{self, RawMode};
 
 /// The size of a terminal that nobody looks at.
 pub(crate) const TTY_SIZE: TtySize = TtySize { rows: 24, cols: 80 };
+/// The exit code of a program whose output nobody reads (SIGPIPE).
+pub(crate) const CLOSED_CODE: i32 = 128 + 13;
 /// How long we wait for a command to be killed before we leave anyway.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,7 +49,6 @@ pub(crate) enum End {
 }
 
 /// A command that ended.
-#[derive(Debug)]
 pub(crate) struct Ended {
     /// Its number.
     pub(crate) exec: u64,
@@ -60,11 +63,8 @@ pub(crate) fn signal_code(signal: i32) -> i32 {
     128 + signal
 }
 
-/// The exit code of a program whose output nobody reads (SIGPIPE).
-pub(crate) const CLOSED_CODE: i32 = 128 + 13;
-
 /// Shows the output of a command as it comes, until it ends.
-pub(crate) async fn stream(mut exec: Exec, signals: &mut Signals, part: Part) -> Result<End> {
+pub(crate) async fn stream(exec: Exec, signals: &mut Signals, part: Part) -> Result<End> {
     let raw_mode = match part.tty && part.stdin {
         true => RawMode::enter().context("cannot switch the terminal to raw mode")?,
         false => None,
@@ -73,87 +73,24 @@ pub(crate) async fn stream(mut exec: Exec, signals: &mut Signals, part: Part) ->
         stdin::feed(exec.input(), part.tty)?;
     }
     let raw = part.raw || part.tty;
-    let mut outlets = [Outlet::stdout(raw), Outlet::stderr(raw)];
-    let end = pump(&mut exec, signals, &mut outlets, part, raw_mode.as_ref()).await;
-    if matches!(end, Err(_) | Ok(End::Stopped(_) | End::Closed)) && !part.onlooker {
-        kill(&exec.input()).await;
+    let mut show = Show {
+        input: exec.input(),
+        exec,
+        part,
+        raw_mode,
+        stdout: Outlet::stdout(raw),
+        stderr: Outlet::stderr(raw),
+        signal: None,
+    };
+    let end = show.run(signals).await;
+    if matches!(end, Err(_) | Ok(End::Stopped(_))) && !part.onlooker {
+        kill(&show.input).await;
     }
-    // Only now are lines ours again.
-    drop(raw_mode);
-    if outlets.iter().any(Outlet::is_mid_line)
-        && !part.tty
-        && !matches!(&end, Ok(End::Ended(e)) if is_plain(&e.report))
-    {
-        use io::Write as _;
-        let _ = writeln!(io::stderr());
-    }
+    show.leave(matches!(&end, Ok(End::Ended(ended)) if matches!(ended.report.exit, Exit::Code { .. })));
     match end {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(End::Closed),
         end => end.context("cannot write the output"),
     }
-}
-
-fn is_plain(report: &ExitReport) -> bool {
-    matches!(report.exit, glasshouse_sandbox::Exit::Code { .. })
-}
-
-async fn pump(
-    exec: &mut Exec,
-    signals: &mut Signals,
-    outlets: &mut [Outlet; 2],
-    part: Part,
-    raw_mode: Option<&RawMode>,
-) -> io::Result<End> {
-    let input = exec.input();
-    let mut end = None;
-    let mut sent = None;
-    loop {
-        let [stdout, stderr] = &mut *outlets;
-        let idle = stdout.is_empty() && stderr.is_empty();
-        if idle && let Some(end) = end {
-            return Ok(end);
-        }
-        tokio::select! {
-            biased;
-            told = signals.next() => match told {
-                Told::End(signal) if part.onlooker || signals.insist() => return Ok(End::Stopped(signal)),
-                Told::End(signal) => {
-                    sent = Some(signal);
-                    forward(input.clone(), signal);
-                }
-                Told::Resized => resize(input.clone()),
-                Told::Continued => {
-                    if let Some(raw_mode) = raw_mode {
-                        let _ = raw_mode.again();
-                    }
-                    resize(input.clone());
-                }
-            },
-            done = stdout.flush(), if !stdout.is_empty() => done?,
-            done = stderr.flush(), if !stderr.is_empty() => done?,
-            event = exec.next(), if idle => match event {
-                Some(ExecEvent::Output(chunk)) => match chunk.stream {
-                    OutputStream::Stdout => stdout.push(chunk.bytes),
-                    OutputStream::Stderr => stderr.push(chunk.bytes),
-                },
-                Some(ExecEvent::Gap { from, to }) => stderr.push(gap(from, to).into_bytes()),
-                Some(ExecEvent::UpToDate { .. }) => end = Some(End::UpToDate),
-                Some(ExecEvent::Ended(report)) => end = Some(ended(exec.id(), report, sent)),
-                None => return Err(io::Error::other("the command's stream ended before the command did")),
-            },
-        }
-        if end.is_some() {
-            outlets.iter_mut().for_each(Outlet::finish);
-        }
-    }
-}
-
-fn ended(exec: u64, report: ExitReport, signal: Option<i32>) -> End {
-    End::Ended(Box::new(Ended { exec, report, signal }))
-}
-
-fn gap(from: u64, to: u64) -> String {
-    format!("\nglass: {} bytes of output were not kept here (from {from} to {to})\n", to.saturating_sub(from))
 }
 
 /// Gathers the output of a command until it ends.
@@ -180,11 +117,112 @@ pub(crate) async fn collect(exec: Exec, signals: &mut Signals, part: Part) -> Re
     }
 }
 
+/// A command whose output is shown as it comes.
+struct Show {
+    exec: Exec,
+    input: ExecInput,
+    part: Part,
+    raw_mode: Option<RawMode>,
+    stdout: Outlet,
+    stderr: Outlet,
+    /// The signal that was passed on last.
+    signal: Option<i32>,
+}
+
+impl Show {
+    async fn run(&mut self, signals: &mut Signals) -> io::Result<End> {
+        let mut end = None;
+        loop {
+            let idle = self.stdout.is_empty() && self.stderr.is_empty();
+            if idle && let Some(end) = end {
+                return Ok(end);
+            }
+            // Nothing new is taken from the box before what came is written: a slow reader stops the command.
+            tokio::select! {
+                biased;
+                told = signals.next() => match told {
+                    Told::End(signal) if self.part.onlooker || signals.insist() => return Ok(End::Stopped(signal)),
+                    told => self.told(told),
+                },
+                done = self.stdout.flush(), if !self.stdout.is_empty() => done?,
+                done = self.stderr.flush(), if !self.stderr.is_empty() => done?,
+                event = self.exec.next(), if idle => match event {
+                    Some(event) => end = self.take(event),
+                    None => return Err(io::Error::other("the command was lost before its end")),
+                },
+            }
+        }
+    }
+
+    fn told(&mut self, told: Told) {
+        match told {
+            Told::End(signal) => {
+                self.signal = Some(signal);
+                forward(self.input.clone(), signal);
+            }
+            Told::Resized => resize(self.input.clone()),
+            Told::Continued => {
+                if let Some(raw_mode) = &self.raw_mode {
+                    // A terminal that is gone says so when it is written to.
+                    let _ = raw_mode.again();
+                }
+                resize(self.input.clone());
+            }
+        }
+    }
+
+    /// Puts output on its way; says if it was the last.
+    fn take(&mut self, event: ExecEvent) -> Option<End> {
+        let end = match event {
+            ExecEvent::Output(chunk) => {
+                match chunk.stream {
+                    OutputStream::Stdout => self.stdout.push(chunk.bytes),
+                    OutputStream::Stderr => self.stderr.push(chunk.bytes),
+                }
+                return None;
+            }
+            ExecEvent::Gap { from, to } => {
+                let count = to.saturating_sub(from);
+                let line = if self.is_mid_line() { "\n" } else { "" };
+                let sentence = format!(
+                    "{line}glass: {count} bytes of output were not kept here (from {from} to {to})\n"
+                );
+                self.stderr.push(sentence.into_bytes());
+                return None;
+            }
+            ExecEvent::UpToDate { .. } => End::UpToDate,
+            ExecEvent::Ended(report) => {
+                End::Ended(Box::new(Ended { exec: self.exec.id(), report, signal: self.signal }))
+            }
+        };
+        self.stdout.finish();
+        self.stderr.finish();
+        Some(end)
+    }
+
+    /// Gives the terminal back, at the start of a line unless the program ended as it wanted to.
+    fn leave(mut self, as_it_wanted: bool) {
+        let typed = self.signal.is_some() && io::stderr().is_terminal();
+        if let Some(raw_mode) = self.raw_mode.take() {
+            drop(raw_mode);
+        } else if !as_it_wanted && (self.is_mid_line() || typed) {
+            let _ = writeln!(io::stderr());
+        }
+    }
+
+    fn is_mid_line(&self) -> bool {
+        self.stdout.is_mid_line() || self.stderr.is_mid_line()
+    }
+}
+
 /// In a task of its own: a box that does not answer must not keep us from hearing the next signal.
 fn forward(input: ExecInput, signal: i32) {
     tokio::spawn(async move {
-        if let Err(e) = input.signal(signal).await {
-            output::say(&format!("cannot pass on signal {signal}: {e}"));
+        match input.signal(signal).await {
+            // It ended meanwhile.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => {}
+            Err(e) => output::say(&format!("cannot pass on signal {signal}: {e}")),
+            Ok(()) => {}
         }
     });
 }

@@ -5,8 +5,9 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::session::Part;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::session::Part;
 
 /// What a signal asks of us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +39,11 @@ impl Signals {
     /// Those that would end us and, where the command has a terminal, those that concern ours.
     pub(crate) fn of(part: Part) -> io::Result<Signals> {
         const SIGCONT: i32 = 18;
-        let ends =
-            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+        let mut ends = vec![SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
+        // Whoever starts us with nohup wants us and the command to outlive the terminal.
+        if !is_ignored(SignalKind::hangup()) {
+            ends.push(SignalKind::hangup());
+        }
         let mut kinds: Vec<_> = ends.into_iter().map(|kind| (Told::End(kind.as_raw_value()), kind)).collect();
         if part.tty {
             kinds.push((Told::Resized, SignalKind::window_change()));
@@ -92,4 +96,12 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whether our parent wanted us not to hear a signal.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (kind.as_raw_value() - 1)) != 0
 }

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use glasshouse_linux::mount::{self, Attributes};
 use glasshouse_linux::namespace::{self, Flags, Fork};
 use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, process, rustix};
 use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
@@ -278,7 +279,7 @@ fn copy_checked(source: &Source, recursive: bool) -> Result<OwnedFd, Stumble> {
     let tree = on(&source.path, mount::copy_tree(&source.path, recursive))?;
     let now = on(&source.path, mount::identity(tree.as_fd()))?;
     if now != (source.dev, source.ino) {
-        let error = io::Error::from_raw_os_error(rustix::io::Errno::STALE.raw_os_error());
+        let error = io::Error::from(Errno::STALE);
         return Err(Stumble { on: format!("{} (it was replaced meanwhile)", source.path), source: error });
     }
     Ok(tree)
@@ -363,6 +364,11 @@ fn overlay(
     if base.is_some() {
         on("fsuid", identity::set_fs_user(0, 0))?;
     }
+    // When the kernel cannot make what it needs in the work directory, it mounts read-only and says nothing.
+    let state = on("overlay", rustix::fs::fstatvfs(&root))?;
+    if state.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        return Err(Stumble { on: "its work directory".into(), source: Errno::NOSPC.into() });
+    }
     on("/", rustix::process::chdir("/"))?;
     Ok(root)
 }
@@ -392,7 +398,7 @@ fn proc(
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         match rustix::fs::openat(&proc, path.as_str(), flags, Mode::empty()) {
             // A kernel without the knob has nothing to turn.
-            Err(rustix::io::Errno::NOENT) => continue,
+            Err(Errno::NOENT) => continue,
             opened => on(path, rustix::io::write(on(path, opened)?, value.as_bytes()))?,
         };
     }

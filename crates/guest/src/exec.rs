@@ -109,6 +109,7 @@ pub(crate) struct Counters {
 
 /// The box's part in a command.
 pub(crate) struct Surroundings<'a> {
+    pub(crate) image_env: &'a [(String, String)],
     pub(crate) env: &'a [(String, String)],
     pub(crate) cwd: &'a str,
     pub(crate) timeout_ms: Option<u64>,
@@ -267,6 +268,7 @@ impl Exec {
         let spec = ExecSpec::default();
         let account = Account::own();
         let around = Surroundings {
+            image_env: &[],
             env: &[],
             cwd: "/",
             timeout_ms: None,
@@ -430,7 +432,7 @@ fn words(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<(Vec<CString>, Ve
             set(key, value);
         }
     }
-    for (key, value) in around.env.iter().chain(&spec.env) {
+    for (key, value) in around.image_env.iter().chain(around.env).chain(&spec.env) {
         if key.is_empty() || key.contains('=') {
             let message = format!("{key:?} cannot be the name of a variable");
             return Err(not_started(NotStarted::Other, message));
@@ -503,7 +505,7 @@ fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [Owned
     Ok((ends, [their_stdin, their_stdout, their_stderr]))
 }
 
-fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64)> {
+fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64, u64)> {
     use rustix::process::Resource;
     limits
         .iter()
@@ -518,7 +520,12 @@ fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64)> {
                 RlimitKind::Processes => Resource::Nproc,
                 RlimitKind::CoreBytes => Resource::Core,
             };
-            (resource as u32, limit.value)
+            // At the soft limit of CPU time the kernel sends SIGXCPU, which says what happened; at the hard one SIGKILL.
+            let hard = match limit.kind {
+                RlimitKind::CpuSeconds => limit.value.saturating_add(1),
+                _ => limit.value,
+            };
+            (resource as u32, limit.value, hard)
         })
         .collect()
 }

@@ -28,8 +28,8 @@ pub struct Command<'a> {
     pub terminal: bool,
     /// Whom to become; `None` stays who we are.
     pub user: Option<User>,
-    /// (resource, value) for `setrlimit`.
-    pub rlimits: Vec<(u32, u64)>,
+    /// (resource, soft, hard) for `setrlimit`.
+    pub rlimits: Vec<(u32, u64, u64)>,
     /// A directory of the cgroup v2 tree to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// Be born in a UTS namespace of its own.
@@ -218,8 +218,8 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     if command.terminal {
         call!(libc::SYS_ioctl, 0, libc::TIOCSCTTY, 0);
     }
-    for &(resource, value) in &command.rlimits {
-        let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
+    for &(resource, soft, hard) in &command.rlimits {
+        let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
         call!(libc::SYS_prlimit64, 0, resource, &limit, 0);
     }
     *stage = Stage::Walls;

@@ -117,6 +117,9 @@ pub enum Reply {
     Unrecorded {
         /// Which.
         execs: Vec<ExecInfo>,
+        /// Values of the box's environment, which must not get into a record.
+        #[serde(default)]
+        secrets: Vec<String>,
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),

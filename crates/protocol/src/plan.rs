@@ -281,7 +281,9 @@ pub enum Top {
 /// What the guest needs to know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestConfig {
-    /// Environment of every command.
+    /// Environment of every command that comes with the image.
+    pub image_env: Vec<(String, String)>,
+    /// Environment of every command that the caller gave: stronger, and taken for secret.
     pub env: Vec<(String, String)>,
     /// Working directory of commands that name none.
     pub cwd: String,

@@ -135,6 +135,7 @@ impl Driver {
 
     async fn exec(&mut self, spec: Box<ExecSpec>, answer: oneshot::Sender<Result<Exec>>) {
         let Some(acts) = self.acts.upgrade() else { return };
+        self.record.hide(spec.env.iter().map(|(_, value)| value));
         match self.link.open(&Request::Exec(spec.clone())).await {
             Ok(stream) => {
                 let kept_bytes = spec.kept_output_bytes.unwrap_or(self.kept_bytes);
@@ -173,10 +174,13 @@ impl Driver {
     }
 }
 
-/// Puts on record how commands ended that nobody was there to see.
+/// Learns what must not get into the record, and puts on record how commands ended that nobody was there to see.
 pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Result<()> {
     let execs: Vec<ExecInfo> = match link.call(&Request::Unrecorded).await? {
-        Reply::Unrecorded { execs } => execs,
+        Reply::Unrecorded { execs, secrets } => {
+            record.hide(secrets.iter());
+            execs
+        }
         other => return Err(client::unexpected(&other)),
     };
     for info in execs {

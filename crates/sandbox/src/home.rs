@@ -100,14 +100,16 @@ impl Home {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
         builder.create(&path).context(format_args!("make {}", path.display()))?;
-        let dir: OwnedFd = File::open(&path).context(format_args!("open {}", path.display()))?.into();
-        let alive = match descriptor::lock_for_life(dir.as_fd(), "alive") {
-            Ok(alive) => alive,
-            Err(e) => {
-                let _ = fs::remove_dir_all(&path);
-                return Err(Error::io(format_args!("lock {}", path.display()), e));
-            }
-        };
+        let opened = File::open(&path).and_then(|dir| {
+            let alive = descriptor::lock_for_life(dir.as_fd(), "alive")?;
+            Ok((OwnedFd::from(dir), alive))
+        });
+        if opened.is_err() {
+            // By name: what failed may have been for want of descriptors.
+            let _ = fs::remove_file(path.join("alive"));
+            let _ = fs::remove_dir(&path);
+        }
+        let (dir, alive) = opened.context(format_args!("lock {}", path.display()))?;
         Ok(Claim { home: self.clone(), id: id.into(), dir, alive, kept: false })
     }
 

@@ -12,6 +12,7 @@ use crate::spec::SandboxInfo;
 /// Writes the record of one box.
 pub(crate) struct Record {
     recorder: Recorder,
+    settings: Settings,
 }
 
 impl Record {
@@ -23,7 +24,21 @@ impl Record {
             redaction: Redaction { secrets, ..Redaction::default() },
             ..Settings::default()
         };
-        Record { recorder: Recorder::new(settings) }
+        Record { recorder: Recorder::new(settings.clone()), settings }
+    }
+
+    /// From now on these values are not written down either.
+    pub(crate) fn hide<'a>(&mut self, values: impl Iterator<Item = &'a String>) {
+        let known = self.settings.redaction.secrets.len();
+        for value in values {
+            let value = value.clone().into_bytes();
+            if !self.settings.redaction.secrets.contains(&value) {
+                self.settings.redaction.secrets.push(value);
+            }
+        }
+        if self.settings.redaction.secrets.len() > known {
+            self.recorder = Recorder::new(self.settings.clone());
+        }
     }
 
     pub(crate) fn created(&mut self, info: &SandboxInfo, env: &[(String, String)]) {

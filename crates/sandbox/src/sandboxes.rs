@@ -11,7 +11,7 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
-use crate::limits::{TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::{Created, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
@@ -135,6 +135,11 @@ impl Sandboxes {
         match self.inner.home.read_info(&id) {
             Ok(Some(info)) => {
                 let mut record = self.record(&info, &[]);
+                if info.state == SandboxState::Running {
+                    // A guest that does not answer has nothing to tell any more.
+                    let last_words = self.last_words(&info, &mut record);
+                    let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, last_words).await;
+                }
                 record.box_ended("destroyed");
                 self.remove(info).await?;
             }
@@ -142,6 +147,14 @@ impl Sandboxes {
             Ok(None) | Err(_) => self.remove_ruin(id.clone()).await?,
         }
         Ok(id)
+    }
+
+    /// Puts on record what ended in the box while nobody looked.
+    async fn last_words(&self, info: &SandboxInfo, record: &mut Record) -> Result<()> {
+        let (house, known) = (self.clone(), info.clone());
+        let stream = blocking(move || house.inner.runtimes.get(known.runtime).connect(&known)).await?;
+        let link = Link::start(stream).await?;
+        driver::collect_unrecorded(&link, record).await
     }
 
     pub(crate) async fn remove(&self, info: SandboxInfo) -> Result<()> {

@@ -5,11 +5,12 @@
 
 static long first_pidfd(void) { return syscall(NR_pidfd_open, 1, 0); }
 
-// An own pair of terminals: what is done to it concerns nobody else.
+// A terminal of our own, and the one that controls us: whatever is done to it concerns nobody else.
 static int terminal(void) {
+    setsid();
     int master = open("/dev/ptmx", O_RDWR | O_NOCTTY);
     if (master < 0 || unlockpt(master)) return -1;
-    return open(ptsname(master), O_RDWR | O_NOCTTY);
+    return open(ptsname(master), O_RDWR);
 }
 
 static long terminal_ioctl(unsigned long request, void *argument) {
@@ -29,7 +30,7 @@ static int scratch(const char *name) {
     return fd;
 }
 
-static long rename_whiteout(void) {
+static long rename_with_whiteout(void) {
     if (scratch("white") < 0) return CANNOT_AS("create a file");
     return syscall(SYS_renameat2, AT_FDCWD, "white", AT_FDCWD, "white2", 4);
 }
@@ -68,26 +69,24 @@ static long handle(int open_it) {
     return syscall(SYS_name_to_handle_at, AT_FDCWD, "/", &root, &mount_id, 0);
 }
 
-static long watch_terminal(void) { return terminal_ioctl(TIOCSTI, "x"); }
-
-static long bpf(void) {
+static long make_map(void) {
     uint32_t attr[18] = {2, 4, 4, 1};
     return syscall(SYS_bpf, 0, attr, sizeof attr);
 }
 
-static long perf(void) {
+static long count_self(void) {
     // A software clock of ourselves, user mode only: what ordinary users get where anybody does.
     struct { uint32_t type, size; uint64_t config, period, sample, read, flags; char rest[80]; } attr = {1, 64, 0};
     attr.flags = 1 << 5 | 1 << 6;
     return syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
 }
 
-#define C(name, call) static long name(long a, long b, long c) { return (call); }
+#define C(name, call) static long attack_##name(long a, long b, long c) { return (long)(call); }
 #include "calls.def"
 #undef C
 
 void calls(void) {
-#define C(name, call) attempt(#name, name, 0, 0, 0);
+#define C(name, call) attempt(#name, attack_##name, 0, 0, 0);
 #include "calls.def"
 #undef C
 }

@@ -9,7 +9,7 @@ static long remount(long target, long b, long c) {
     return syscall(SYS_mount, "none", (const char *)target, NULL, MS_REMOUNT | MS_BIND, NULL);
 }
 
-static long bind(long source, long target, long c) {
+static long bind_mount(long source, long target, long c) {
     return syscall(SYS_mount, (const char *)source, (const char *)target, NULL, MS_BIND | MS_REC, NULL);
 }
 
@@ -72,8 +72,8 @@ void mounts(void) {
         snprintf(name, sizeof name, "fsopen %s", types[i]);
         attempt(name, new_fsopen, AT(types[i]), 0, 0);
     }
-    attempt("mount bind / on /mnt", bind, AT("/"), AT("/mnt"), 0);
-    attempt("mount bind /proc/1/root", bind, AT("/proc/1/root"), AT("/mnt"), 0);
+    attempt("mount bind / on /mnt", bind_mount, AT("/"), AT("/mnt"), 0);
+    attempt("mount bind /proc/1/root", bind_mount, AT("/proc/1/root"), AT("/mnt"), 0);
     attempt("mount make / shared", old_mount, 0, AT("/"), MS_SHARED | MS_REC);
     attempt("mount move /proc", old_mount, 0, AT("/mnt"), MS_MOVE);
     static const char *const held[] = {"/", "/usr", "/proc", "/proc/sys", "/proc/keys", "/sys", "/dev", "/dev/null"};

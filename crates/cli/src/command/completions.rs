@@ -1,7 +1,5 @@
 //! `glass completions`: a script that teaches a shell our words.
 
-use std::io::{self, Write as _};
-
 use anyhow::Result;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
@@ -31,7 +29,7 @@ impl Completions {
                 let text = String::from_utf8_lossy(&script);
                 output::print_json(&json!({ "shell": self.shell.to_string(), "script": text }))?;
             }
-            false => io::stdout().write_all(&script)?,
+            false => output::print_bytes(&script)?,
         }
         Ok(0)
     }

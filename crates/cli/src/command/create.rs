@@ -11,14 +11,17 @@ use crate::args::{BoxOptions, Global, Surroundings};
 use crate::{duration, output};
 
 /// Create a box that stays, and print its id alone
-///
-/// It lives until `glass kill`, until its --ttl has passed, or until its --owner ends. No server is needed.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "It lives until `glass kill`, until its --ttl has passed, or until its --owner ends. No server is
+needed.
+
+Examples:
   id=$(glass create --memory 512m --ttl 1h)
   glass create --name web --label team=red --timeout 5m
   glass create --image dir:/srv/alpine --read-only
-  glass create --owner $$                     dies with this shell")]
+  glass create --owner $$                     dies with this shell"
+)]
 pub(crate) struct Create {
     #[command(flatten)]
     the_box: BoxOptions,

@@ -12,10 +12,10 @@ use crate::escape::plain;
 use crate::{output, table, terminal};
 
 /// Say what this machine can isolate, what is missing, and what to do about it
-///
-/// The exit code is 0 if native boxes have the level `full`, else 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "The exit code is 0 if native boxes have the level `full`, else 1.
+
+Examples:
   glass doctor
   glass doctor --json | jq '.runtimes[] | {runtime, level}'")]
 pub(crate) struct Doctor {}

@@ -12,14 +12,18 @@ use crate::words::{self, Limited};
 use crate::{output, size};
 
 /// Run a command in a box
-///
-/// The exit code is the program's own, as with `glass run`. Output is streamed as it comes, unless --json gathers it.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(override_usage = "glass exec [OPTIONS] ID -- CMD...")]
+#[command(
+    after_help = "The exit code is the program's own, as with `glass run`. Output is streamed as it comes, unless
+--json gathers it.
+
+Examples:
   glass exec web -- ls -l /workspace
   glass exec web --cwd /workspace --timeout 5m -- make test
   glass exec web --background -- ./server     prints its number, for `glass attach web 1`
-  glass exec web --json -- cat /etc/os-release")]
+  glass exec web --json -- cat /etc/os-release"
+)]
 pub(crate) struct Exec {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]

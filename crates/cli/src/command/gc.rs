@@ -10,12 +10,14 @@ use crate::output;
 use crate::words::count;
 
 /// Remove what dead boxes left behind, and old records
-///
-/// Prints the id of each dead box that was removed. Every other command cleans up after crashes too; this does all of
-/// it now.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  glass gc")]
+#[command(
+    after_help = "Prints the id of each dead box that was removed. Every other command cleans up after crashes
+too; this does all of it now.
+
+Example:
+  glass gc"
+)]
 pub(crate) struct Gc {}
 
 impl Gc {

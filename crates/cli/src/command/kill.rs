@@ -8,13 +8,15 @@ use crate::args::{Global, unknown_box};
 use crate::output;
 
 /// Kill boxes and remove all that is theirs
-///
-/// Prints the id of each box that is gone. What was recorded of it stays; see `glass log`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "Prints the id of each box that is gone. What was recorded of it stays; see `glass log`.
+
+Examples:
   glass kill web
-  glass kill 3f2a 77c0
-  glass kill --all")]
+  glass kill web ubku
+  glass kill --all"
+)]
 pub(crate) struct Kill {
     /// The boxes: ids, beginnings of ids, or names
     #[arg(value_name = "ID", required_unless_present = "all")]

@@ -1,6 +1,6 @@
 //! `glass log`: what happened in a box.
 
-use std::io;
+use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -11,13 +11,16 @@ use crate::args::{Global, unknown_box};
 use crate::{output, terminal};
 
 /// Show the record of a box, living or gone
-///
-/// With --json, the lines of the trace. With --verify, whether they are what was written: the exit code is 1 if not.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "With --json, the lines of the trace. With --verify, whether they are what was written: the exit
+code is 1 if not.
+
+Examples:
   glass log web
   glass log web --json | jq -c .event
-  glass log web --verify")]
+  glass log web --verify"
+)]
 pub(crate) struct Log {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
@@ -48,8 +51,7 @@ impl Log {
         // Takes the colours off where nobody wants them.
         let out = anstream::AutoStream::auto(io::stdout());
         let mut out = io::BufWriter::new(out);
-        render(&mut reader, &store, &mut out, &style)?;
-        io::Write::flush(&mut out)?;
+        render(&mut reader, &store, &mut out, &style).and_then(|()| out.flush()).context(output::WRITE)?;
         Ok(0)
     }
 }

@@ -11,15 +11,18 @@ use crate::signals::{Impatient, Signals};
 use crate::words::Limited;
 
 /// Run a command in a fresh box, and remove the box
-///
-/// The exit code is the program's own; 125 says that we failed, 124 that its time was up, 137 that it was killed or
-/// out of memory.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(override_usage = "glass run [OPTIONS] -- CMD...")]
+#[command(
+    after_help = "The exit code is the program's own; 125 says that we failed, 124 that its time was up, 137 that
+it was killed or out of memory.
+
+Examples:
   glass run -- python3 -c 'print(1)'
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
-  echo data | glass run -i --shell -- 'sort | uniq -c'")]
+  echo data | glass run -i --shell -- 'sort | uniq -c'"
+)]
 pub(crate) struct Run {
     #[command(flatten)]
     the_box: BoxOptions,

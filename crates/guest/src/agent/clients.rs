@@ -137,7 +137,8 @@ impl Agent {
                         execs.push(exec.info());
                     }
                 }
-                self.reply(n, stream, &Reply::Unrecorded { execs });
+                let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
+                self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Shutdown => {

@@ -76,6 +76,7 @@ impl Agent {
             .map_err(|e| not_started(NotStarted::Other, format!("cannot make its cgroup: {e}")))?;
         let before = self.counters();
         let around = Surroundings {
+            image_env: &self.config.image_env,
             env: &self.config.env,
             cwd: &self.config.cwd,
             timeout_ms: self.config.timeout_ms,

@@ -109,7 +109,7 @@ impl Runtime for Process {
             fds: parcel.roles.clone(),
             steps: Vec::new(),
             guest: GuestConfig {
-                env: base.env.iter().chain(&spec.env).cloned().collect(),
+                image_env: base.env.clone(),
                 cwd: cwd.clone(),
                 tracking: if group.is_some() { Tracking::Cgroup } else { Tracking::Group },
                 ..native::guest_config(spec)

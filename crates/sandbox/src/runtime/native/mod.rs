@@ -151,7 +151,7 @@ impl Native {
         let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
         let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
         let guest = GuestConfig {
-            env: base.env.iter().chain(&spec.env).cloned().collect(),
+            image_env: base.env.clone(),
             cwd: cwd.clone(),
             user: user.clone(),
             rlimits: [limits.rlimits, standard_rlimits()].concat(),

@@ -1,0 +1,144 @@
+//! The turns: everybody once in each round, in an order that is shuffled anew.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use crate::contender::{self, Absent, Contender, Turn};
+use crate::options::Options;
+use crate::report::{Measure, Mode, Outcome, Row};
+use crate::sample::Samples;
+use crate::stage::Stage;
+
+/// Rounds that are not counted: caches fill, the first box makes its image's layer, threads start.
+const WARM_UP_ROUNDS: usize = 2;
+
+/// A contender with what was measured of it.
+struct Runner {
+    rows: Vec<(Measure, &'static str)>,
+    turn: Result<Turn, Absent>,
+    samples: Vec<Samples>,
+}
+
+/// Measures everybody.
+pub(crate) async fn all(stage: &Stage, mode: Mode, options: &Options) -> Vec<Row> {
+    let field = contender::field(stage, mode, options);
+    let fresh =
+        |Contender { rows, turn }| Runner { samples: vec![Samples::default(); rows.len()], rows, turn };
+    let mut runners: Vec<Runner> = field.contenders.into_iter().map(fresh).collect();
+    let mut order: Vec<usize> = (0..runners.len()).collect();
+    let mut dice = Dice(options.seed);
+    let progress = Progress { mode, rounds: options.rounds, shown: std::io::stderr().is_terminal() };
+    for round in 0..WARM_UP_ROUNDS + options.rounds {
+        progress.show(round);
+        dice.shuffle(&mut order);
+        for &at in &order {
+            runners[at].take_turn(stage, round >= WARM_UP_ROUNDS).await;
+        }
+    }
+    progress.clear();
+    runners.into_iter().flat_map(Runner::rows).collect()
+}
+
+impl Runner {
+    async fn take_turn(&mut self, stage: &Stage, counts: bool) {
+        let Ok(turn) = &self.turn else { return };
+        match turn.take(stage).await {
+            Ok(times) if counts => {
+                for (samples, time) in self.samples.iter_mut().zip(times) {
+                    samples.push(time);
+                }
+            }
+            Ok(_) => {}
+            // One that worked when it was tried and fails now is out: half a series would mislead.
+            Err(error) => self.turn = Err(Absent::Failed(format!("{error:#}"))),
+        }
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let outcome = |samples: Samples| match &self.turn {
+            Ok(_) => Outcome::Sampled(samples),
+            Err(Absent::Missing(why)) => Outcome::Missing(why.clone()),
+            Err(Absent::Failed(why)) => Outcome::Failed(why.clone()),
+        };
+        let rows = self.rows.iter().zip(self.samples);
+        rows.map(|(&(measure, name), samples)| Row {
+            measure,
+            contender: name.into(),
+            outcome: outcome(samples),
+        })
+        .collect()
+    }
+}
+
+/// A line on stderr that is overwritten.
+struct Progress {
+    mode: Mode,
+    rounds: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn show(&self, round: usize) {
+        if !self.shown {
+            return;
+        }
+        let mut stderr = std::io::stderr().lock();
+        let text = match round.checked_sub(WARM_UP_ROUNDS) {
+            None => "warming up".to_owned(),
+            Some(round) => format!("round {} of {}", round + 1, self.rounds),
+        };
+        // Nobody needs this so much as to fail for it.
+        let _ = write!(stderr, "\r\x1b[K{}: {text}", self.mode.name());
+        let _ = stderr.flush();
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// Numbers that look like chance and are the same for the same seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Fisher and Yates. The slight bias of the remainder is of no account for a few dozen places.
+    fn shuffle(&mut self, order: &mut [usize]) {
+        for last in (1..order.len()).rev() {
+            let other = (self.next() % (last as u64 + 1)) as usize;
+            order.swap(last, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shuffled(seed: u64) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..20).collect();
+        Dice(seed).shuffle(&mut order);
+        order
+    }
+
+    #[test]
+    fn everybody_has_a_turn_in_every_round() {
+        let mut order = shuffled(7);
+        order.sort_unstable();
+        assert_eq!(order, (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_order() {
+        assert_eq!(shuffled(7), shuffled(7));
+        assert_ne!(shuffled(7), shuffled(8));
+    }
+}

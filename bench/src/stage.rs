@@ -1,0 +1,51 @@
+//! What the contenders of one pass share: a directory, a house with a live box in it, and the programs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use glasshouse_sandbox::{Sandbox, SandboxSpec, Sandboxes, Settings};
+use tempfile::TempDir;
+
+use crate::options::Options;
+use crate::program::Glass;
+
+/// Removed with all it holds at the end.
+pub(crate) struct Stage {
+    dir: TempDir,
+    pub(crate) house: Sandboxes,
+    /// The box that commands are run in.
+    pub(crate) live: Sandbox,
+    pub(crate) glass: Glass,
+}
+
+impl Stage {
+    pub(crate) async fn set(options: &Options, glass: Glass) -> Result<Stage> {
+        let dir = tempfile::Builder::new().prefix("glass-bench-").tempdir_in(&options.home);
+        let dir = dir.with_context(|| format!("cannot make a directory in {}", options.home.display()))?;
+        let house = Sandboxes::open(Settings { home: dir.path().join("home") })?;
+        let live = house.create(spec()).await.context("cannot make the box that commands are run in")?;
+        Ok(Stage { dir, house, live, glass })
+    }
+
+    /// Where everything lies.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The state directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// Takes everything away.
+    pub(crate) async fn clear(self) -> Result<()> {
+        self.live.destroy().await?;
+        self.house.gc().await?;
+        self.dir.close().context("cannot remove the state directory")
+    }
+}
+
+/// An ordinary box that dies with us, so that a benchmark that is killed leaves none behind.
+pub(crate) fn spec() -> SandboxSpec {
+    SandboxSpec { owner: Some(std::process::id()), ..SandboxSpec::default() }
+}

@@ -1,0 +1,144 @@
+//! What a command writes: every byte, in order, numbered, and no longer than the command itself.
+
+use glasshouse_sandbox::{ExecEvent, ExecSpec, Exit, OutputStream, Sandbox};
+
+use crate::follow::Follow;
+use crate::stage::{
+    argv, exit_of, lives, on_every_runtime, perl, run, shell, stdout_of, text, wait_gone, within,
+};
+
+on_every_runtime![
+    every_byte_value_arrives,
+    what_is_no_text_arrives_as_it_is,
+    stdout_and_stderr_stay_apart_and_in_order,
+    many_small_writes_arrive_in_order,
+    the_last_words_before_an_end_arrive,
+    what_is_too_long_to_collect_keeps_head_and_tail,
+    a_reader_that_stops_holds_up_only_its_own_command,
+    tiny_pieces_that_nobody_reads_hold_up_only_their_own_command,
+    every_exit_code_is_told,
+    the_end_is_the_end_of_the_main_process,
+    what_a_daemon_writes_later_does_not_kill_it,
+    a_command_may_close_its_output_and_go_on,
+];
+
+async fn every_byte_value_arrives(sandbox: &Sandbox) {
+    let script = "for (1..300) { print STDOUT map chr, 0..255; print STDERR map chr, reverse 0..255 }";
+    let mut all = Follow::start(sandbox, perl(script)).await;
+    let report = all.end().await;
+    let up: Vec<u8> = (0..300).flat_map(|_| 0..=255).collect();
+    let down: Vec<u8> = (0..300).flat_map(|_| (0..=255).rev()).collect();
+    assert!(all.stdout == up && all.stderr == down, "{} and {} bytes", all.stdout.len(), all.stderr.len());
+    assert_eq!((report.stdout_bytes, report.stderr_bytes), (76_800, 76_800));
+    assert_eq!(all.place, 153_600, "one numbering for both streams");
+}
+
+async fn what_is_no_text_arrives_as_it_is(sandbox: &Sandbox) {
+    let output = run(sandbox, argv(&["printf", r"a\000b\377\376\303(\355\240\200"])).await;
+    assert_eq!(output.stdout.bytes, b"a\0b\xff\xfe\xc3(\xed\xa0\x80");
+}
+
+async fn stdout_and_stderr_stay_apart_and_in_order(sandbox: &Sandbox) {
+    let script = r#"for (1..3000) { syswrite STDOUT, "out $_\n"; syswrite STDERR, "err $_\n" }"#;
+    let output = run(sandbox, perl(script)).await;
+    let lines = |word: &str| (1..=3000).map(|n| format!("{word} {n}\n")).collect::<String>();
+    assert_eq!(text(&output.stdout), lines("out"));
+    assert_eq!(text(&output.stderr), lines("err"));
+}
+
+async fn many_small_writes_arrive_in_order(sandbox: &Sandbox) {
+    let mut small = Follow::start(sandbox, perl("syswrite STDOUT, pack 'n', $_ for 0..49999")).await;
+    let report = small.end().await;
+    assert_eq!((report.exit, report.stdout_bytes), (Exit::Code { code: 0 }, 100_000));
+    let expected: Vec<u8> = (0..50_000u16).flat_map(u16::to_be_bytes).collect();
+    assert!(small.stdout == expected, "{} bytes, or others", small.stdout.len());
+}
+
+async fn the_last_words_before_an_end_arrive(sandbox: &Sandbox) {
+    // As much as a pipe holds and more, and then at once the end.
+    for round in 0..100 {
+        let bytes = 60_000 + round * 100;
+        let script = format!("print 'x' x {bytes}; print STDERR 'last'; kill 9, $$ if {round} % 2");
+        let output = run(sandbox, perl(&format!("$|=1; {script}"))).await;
+        assert_eq!(output.stdout.total, bytes, "{}", output.report.exit);
+        assert_eq!(output.stdout.bytes.len() as u64, bytes);
+        assert_eq!(text(&output.stderr), "last");
+    }
+}
+
+async fn what_is_too_long_to_collect_keeps_head_and_tail(sandbox: &Sandbox) {
+    let spec = perl(r#"printf "%07d\n", $_ for 0..99999"#);
+    let output = run(sandbox, ExecSpec { kept_output_bytes: Some(4000), ..spec }).await;
+    let kept = output.stdout;
+    assert_eq!((kept.total, output.report.stdout_bytes), (800_000, 800_000));
+    let at = kept.gap_at.expect("most of it was not kept");
+    let line = |n: usize| format!("{n:07}\n");
+    let head: String = (0..100_000).map(line).take(at.div_ceil(8)).collect();
+    let tail_lines = (kept.bytes.len() - at).div_ceil(8);
+    let tail: String = (100_000 - tail_lines..100_000).map(line).collect();
+    assert!(head.as_bytes().starts_with(&kept.bytes[..at]));
+    assert!(tail.as_bytes().ends_with(&kept.bytes[at..]));
+    assert!(
+        at >= 1000 && kept.bytes.len() - at >= 1000 && kept.bytes.len() <= 4000,
+        "{at} of {}",
+        kept.bytes.len()
+    );
+}
+
+/// Lets a command write while nobody reads, uses the box meanwhile through the same handle, and then reads it all.
+async fn check_slow_reader(sandbox: &Sandbox, script: &str, expected: [usize; 2]) {
+    let mut slow = Follow::start(sandbox, perl(script)).await;
+    slow.step().await;
+    for round in 0..30 {
+        let line = format!("echo {round}");
+        let seen = within("another command of the box", stdout_of(sandbox, &line)).await;
+        assert_eq!(seen.trim(), round.to_string());
+    }
+    assert_eq!(slow.end().await.exit, Exit::Code { code: 0 });
+    assert_eq!([slow.stdout.len(), slow.stderr.len()], expected);
+}
+
+async fn a_reader_that_stops_holds_up_only_its_own_command(sandbox: &Sandbox) {
+    check_slow_reader(sandbox, "print 'x' x 65536 for 1..200", [200 << 16, 0]).await;
+}
+
+async fn tiny_pieces_that_nobody_reads_hold_up_only_their_own_command(sandbox: &Sandbox) {
+    let script = "for (1..100000) { syswrite STDOUT, 'o'; syswrite STDERR, 'e' }";
+    check_slow_reader(sandbox, script, [100_000, 100_000]).await;
+}
+
+async fn every_exit_code_is_told(sandbox: &Sandbox) {
+    for code in 0..=255 {
+        assert_eq!(exit_of(sandbox, shell(&format!("exit {code}"))).await, Exit::Code { code });
+    }
+}
+
+async fn the_end_is_the_end_of_the_main_process(sandbox: &Sandbox) {
+    let output = within("the end", run(sandbox, shell("sleep 1000 & echo $!"))).await;
+    assert_eq!(output.report.exit, Exit::Code { code: 0 });
+    let sleeper: u32 = text(&output.stdout).trim().parse().unwrap();
+    assert!(lives(sandbox, sleeper).await, "what it left behind lives on");
+    stdout_of(sandbox, &format!("kill {sleeper}")).await;
+    wait_gone(sandbox, sleeper).await;
+}
+
+async fn what_a_daemon_writes_later_does_not_kill_it(sandbox: &Sandbox) {
+    stdout_of(sandbox, "mkfifo go done").await;
+    // More than a pipe holds: it would wait for ever if nobody read, and die if the pipe were closed.
+    let daemon = "(read line < go; head -c 1000000 /dev/zero; echo $? > done) &";
+    let output = within("the end of its parent", run(sandbox, shell(daemon))).await;
+    assert_eq!(output.report.exit, Exit::Code { code: 0 });
+    let status = within("the daemon's work", stdout_of(sandbox, "echo > go; cat done")).await;
+    assert_eq!(status, "0\n");
+}
+
+async fn a_command_may_close_its_output_and_go_on(sandbox: &Sandbox) {
+    let mut exec = sandbox.exec(shell("echo a; exec >&- 2>&-; read x < /dev/null; exit 5")).await.unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = within("its next event", exec.next()).await {
+        events.push(event);
+    }
+    let [ExecEvent::Output(chunk), ExecEvent::Ended(report)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((chunk.stream, chunk.offset, chunk.bytes.as_slice()), (OutputStream::Stdout, 0, &b"a\n"[..]));
+    assert_eq!(report.exit, Exit::Code { code: 5 });
+}

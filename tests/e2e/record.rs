@@ -1,0 +1,41 @@
+//! Every box is on record, and the record outlives it.
+
+use crate::{create, each_mode, json};
+
+#[test]
+fn the_record_tells_what_happened_and_verifies_after_the_box_is_gone() {
+    each_mode(|house| {
+        let id = create(house, &["--env", "TOKEN=hunter2-is-not-for-you"]);
+        assert_eq!(house.run(&["exec", &id, "--shell", "--", "echo visible; echo $TOKEN; exit 4"]).0, 4);
+        let (_, exec, _) = house.run(&["exec", &id, "--background", "--", "echo", "unseen"]);
+        // Whoever comes next finds the end that nobody saw, and so does the end of the box.
+        assert_eq!(house.run(&["attach", &id, exec.trim_end()]).0, 0);
+        assert_eq!(house.run(&["kill", &id]).0, 0);
+        let (code, log, stderr) = house.run(&["log", &id]);
+        assert_eq!(code, 0, "{stderr}");
+        for word in ["visible", "unseen", "exit code 4"] {
+            assert!(log.contains(word), "{word} in {log}");
+        }
+        assert!(!log.contains("hunter2"), "{log}");
+        assert_eq!(house.run(&["log", &id, "--verify"]).0, 0);
+        let lines: Vec<_> = house.run(&["log", &id, "--json"]).1.lines().map(json).collect();
+        let kinds: Vec<_> =
+            lines.iter().map(|line| line["event"]["type"].as_str().unwrap_or_default()).collect();
+        assert_eq!(kinds.first(), Some(&"box_created"));
+        assert_eq!(kinds.last(), Some(&"box_ended"));
+        assert_eq!(kinds.iter().filter(|kind| **kind == "exec_ended").count(), 2, "{kinds:?}");
+        assert!((1..).zip(&lines).all(|(n, line)| line["seq"] == n), "numbered without a gap");
+    });
+}
+
+#[test]
+fn a_changed_record_is_found_out() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        house.run(&["exec", &id, "--", "echo", "the truth"]);
+        let path = house.home().join("traces").join(&id).join("trace.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("the truth", "no truths")).unwrap();
+        assert_ne!(house.run(&["log", &id, "--verify"]).0, 0);
+    });
+}
