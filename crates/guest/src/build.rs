@@ -175,6 +175,7 @@ fn receive_mounts(
 }
 
 /// One step. Each of them is one paragraph; their order is the plan's.
+#[expect(clippy::too_many_lines, reason = "one straight list, a paragraph a step")]
 fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
     match step {
         Step::PrivateMounts => on("mount namespace", namespace::private_mounts()),

@@ -205,8 +205,7 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
             // the raw call allocates nothing and takes no lock.
             let result = unsafe { libc::syscall($number $(, $arg)*) };
             if result < 0 {
-                // SAFETY: errno belongs to the suspended parent's thread, which is ours to use meanwhile.
-                return unsafe { *libc::__errno_location() };
+                return errno();
             }
             result
         }};
@@ -254,6 +253,14 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     execute(errand)
 }
 
+/// The error of the last call. It belongs to the suspended parent's thread, which is ours to use meanwhile.
+fn errno() -> i32 {
+    // SAFETY: the call has no condition; it answers with the place of this thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the place is valid for as long as the thread is.
+    unsafe { *place }
+}
+
 /// Tries the candidates as a shell does: a missing one is passed over, a forbidden one is remembered.
 fn execute(errand: &Errand<'_>) -> i32 {
     let mut answer = libc::ENOENT;
@@ -263,8 +270,7 @@ fn execute(errand: &Errand<'_>) -> i32 {
         }
         // SAFETY: path, argv and env are null-ended arrays of C strings of the suspended parent.
         unsafe { libc::syscall(libc::SYS_execve, path, errand.argv.as_ptr(), errand.env.as_ptr()) };
-        // SAFETY: errno belongs to the suspended parent's thread, which is ours to use meanwhile.
-        match unsafe { *libc::__errno_location() } {
+        match errno() {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => answer = libc::EACCES,
             other => return other,

@@ -300,10 +300,6 @@ impl Relay {
     }
 
     /// Handles a frame. `Some`: it was the last one, with a report if the command has ended.
-    #[expect(
-        clippy::option_option,
-        reason = "the end of the stream and the end of the command are two things"
-    )]
     async fn frame(
         &mut self,
         frame: glasshouse_protocol::Frame,

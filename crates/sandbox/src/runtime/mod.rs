@@ -8,13 +8,15 @@ mod start;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasshouse_linux::descriptor;
+use glasshouse_protocol::plan::Tracking;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
-use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
+use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
 /// What a runtime can do on this host.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +62,52 @@ pub(crate) trait Runtime: Send + Sync {
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
     fn traces_outside(&self) -> Result<Vec<String>>;
+}
+
+/// What a runtime has decided and found about a box.
+struct Facts {
+    runtime: RuntimeKind,
+    level: Level,
+    missing: Vec<String>,
+    limits: Vec<LimitInForce>,
+    user: String,
+    cwd: String,
+    tracking: Tracking,
+    uid_base: Option<u32>,
+}
+
+/// All that is known of a box whose first process has this number.
+fn describe(id: &str, spec: &SandboxSpec, pid: i32, facts: Facts) -> Result<SandboxInfo> {
+    let tracking = match facts.tracking {
+        Tracking::Cgroup => "cgroup v2",
+        Tracking::Tag => "namespace mark",
+        Tracking::Group => "process group, best effort",
+    };
+    Ok(SandboxInfo {
+        id: id.into(),
+        name: spec.name.clone(),
+        state: SandboxState::Running,
+        runtime: facts.runtime,
+        level: facts.level,
+        missing: facts.missing,
+        image: spec.image.clone(),
+        created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+        pid,
+        start_ticks: process_start(pid)?,
+        limits: facts.limits,
+        labels: spec.labels.clone(),
+        owner: spec.owner,
+        ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
+        user: facts.user,
+        cwd: facts.cwd,
+        read_only: spec.read_only,
+        tracking: tracking.into(),
+        uid_base: facts.uid_base,
+    })
+}
+
+fn process_start(pid: i32) -> Result<u64> {
+    glasshouse_linux::process::start_ticks(pid).context("look at the box's first process")
 }
 
 /// All runtimes of one home.

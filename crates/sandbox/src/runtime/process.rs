@@ -14,8 +14,8 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Feature, Runtime, RuntimeReport, connect_in, native};
-use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::runtime::{Created, Facts, Feature, Runtime, RuntimeReport, connect_in, describe, native};
+use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
 
 pub(crate) struct Process {
     home: Home,
@@ -131,27 +131,17 @@ impl Runtime for Process {
                 return Err(e);
             }
         };
-        let info = SandboxInfo {
-            id: id.into(),
-            name: spec.name.clone(),
-            state: SandboxState::Running,
+        let facts = Facts {
             runtime: RuntimeKind::Process,
             level: Level::None,
             missing: vec!["isolation: none, by design".into()],
-            image: spec.image.clone(),
-            created_ms: native::now_ms(),
-            pid: ready.pid,
-            start_ticks: process::start_ticks(ready.pid).context("look at the guest")?,
             limits: Process::limits(spec),
-            labels: spec.labels.clone(),
-            owner: spec.owner,
-            ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
             user: String::new(),
             cwd,
-            read_only: false,
-            tracking: native::tracking_words(plan.guest.tracking).into(),
+            tracking: plan.guest.tracking,
             uid_base: None,
         };
+        let info = describe(id, spec, ready.pid, facts)?;
         self.home.write_info(&info)?;
         let stream = ready.commit()?;
         claim.keep();

@@ -123,7 +123,7 @@ fn cpu(trees: &Trees, limits: &Limits, decided: &mut Decided) -> Result<()> {
         decided.say("cpu", None, "none", "not asked for");
         return Ok(());
     };
-    if !(cpus >= 0.01 && cpus <= 100_000.0) {
+    if !(0.01..=100_000.0).contains(&cpus) {
         return Err(invalid(format!("{cpus} is no number of CPUs; say something like 0.5 or 2")));
     }
     match trees.controller(Controller::Cpu) {
@@ -189,7 +189,7 @@ fn disk(limits: &Limits, decided: &mut Decided) -> Result<()> {
 fn bytes(amount: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| amount >= *unit) {
-        Some((unit, name)) if amount % unit == 0 => format!("{} {name}", amount / unit),
+        Some((unit, name)) if amount.is_multiple_of(*unit) => format!("{} {name}", amount / unit),
         Some((unit, name)) => format!("{:.1} {name}", amount as f64 / *unit as f64),
         None => format!("{amount} bytes"),
     }

@@ -16,7 +16,6 @@ mod probe;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasshouse_linux::cgroup::{Controller, Group, Trees};
 use glasshouse_linux::{landlock, process, rustix, seccomp};
@@ -30,8 +29,8 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Claim, Home};
 use crate::image::{Base, source};
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Runtime, RuntimeReport, connect_in};
-use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::runtime::{Created, Facts, Runtime, RuntimeReport, connect_in, describe};
+use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
 use plan::{Decisions, Users};
 
 pub(crate) struct Native {
@@ -42,19 +41,6 @@ pub(crate) struct Native {
 /// Looks where cgroups can be made, under a name that tells homes apart.
 pub(crate) fn discover_trees(home: &Home) -> Result<Trees> {
     Trees::discover(&format!("glasshouse-{}", home.tag()?)).context("look for cgroups")
-}
-
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-/// The means of telling commands apart, in words.
-pub(crate) fn tracking_words(tracking: Tracking) -> &'static str {
-    match tracking {
-        Tracking::Cgroup => "cgroup v2",
-        Tracking::Tag => "namespace mark",
-        Tracking::Group => "process group, best effort",
-    }
 }
 
 /// The first process of a box, if it lives.
@@ -167,30 +153,13 @@ impl Native {
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let ready = start::start("jail", &plan, &parcel.borrow())?;
-        let info = SandboxInfo {
-            id: id.into(),
-            name: spec.name.clone(),
-            state: SandboxState::Running,
-            runtime: RuntimeKind::Native,
-            level,
-            missing,
-            image: spec.image.clone(),
-            created_ms: now_ms(),
-            pid: ready.pid,
-            start_ticks: process::start_ticks(ready.pid).context("look at the box's first process")?,
-            limits: limits.in_force,
-            labels: spec.labels.clone(),
-            owner: spec.owner,
-            ttl_ms: spec.limits.ttl.map(|ttl| ttl.as_millis() as u64),
-            user,
-            cwd,
-            read_only: spec.read_only,
-            tracking: tracking_words(tracking).into(),
-            uid_base: match users {
-                Users::Range { base } => Some(base),
-                _ => None,
-            },
+        let uid_base = match users {
+            Users::Range { base } => Some(base),
+            _ => None,
         };
+        let (runtime, limits) = (RuntimeKind::Native, limits.in_force);
+        let facts = Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base };
+        let info = describe(id, spec, ready.pid, facts)?;
         self.home.write_info(&info)?;
         let stream = ready.commit()?;
         made.keep();
