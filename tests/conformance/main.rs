@@ -8,8 +8,11 @@ mod stage;
 
 mod follow;
 
+mod background;
 mod command;
+mod crowd;
 mod deadline;
 mod output;
+mod signal;
 mod stdin;
 mod terminal;

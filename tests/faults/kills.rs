@@ -1,1 +1,250 @@
-//! Being written.
+//! kill -9, at any moment, of whoever makes a box, uses it or removes it. Whatever is left then is found and removed
+//! by the next `glass gc`; boxes that nobody was about to remove live on; and the records are true.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use glasshouse_linux::process;
+use glasshouse_tests::leaks::Leaks;
+use glasshouse_tests::{House, Mode};
+
+use crate::random::Random;
+use crate::victim::{self, PATIENCE, Part};
+use crate::{alone, nothing_left, tell, traces};
+
+/// A mode's share of the 200 rounds.
+const ROUNDS: [(Kill, usize); 10] = [
+    (Kill::Program("create"), 20),
+    (Kill::Program("run"), 16),
+    (Kill::Part(Part::Builder), 14),
+    (Kill::Part(Part::First), 14),
+    (Kill::Program("exec"), 8),
+    (Kill::Program("cp"), 8),
+    (Kill::Program("kill"), 8),
+    (Kill::Program("gc"), 5),
+    (Kill::Program("list"), 2),
+    (Kill::Guest, 5),
+];
+
+/// Whom a round kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kill {
+    /// `glass` with this command.
+    Program(&'static str),
+    /// A process that makes the box, under `glass create`.
+    Part(Part),
+    /// The first process of a living box, under `glass exec`.
+    Guest,
+}
+
+/// What the rounds of a mode have in common.
+struct Site {
+    house: House,
+    before: Leaks,
+    /// A file that is copied into boxes.
+    file: String,
+    cleanings: usize,
+}
+
+impl Site {
+    fn new(mode: Mode) -> Site {
+        let house = House::new(mode);
+        let file = house.path().join("file");
+        std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+        let before = Leaks::now(&house.home());
+        Site { before, file: file.to_str().unwrap().to_owned(), house, cleanings: 0 }
+    }
+
+    /// Runs the program to its end, which must be good.
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let (code, stdout, stderr) = self.house.run(args);
+        assert_eq!(code, 0, "glass {args:?}: {stderr}");
+        stdout.trim().to_owned()
+    }
+
+    /// The ids of boxes that live.
+    fn living(&self) -> Vec<String> {
+        let boxes: serde_json::Value = serde_json::from_str(&self.ok(&["list", "--json"])).unwrap();
+        let living = boxes.as_array().unwrap().iter().filter(|one| one["state"] == "running");
+        living.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Kills the box's first process, and waits for its end.
+    fn kill_guest(&self, id: &str) {
+        let info: serde_json::Value = serde_json::from_str(&self.ok(&["info", id, "--json"])).unwrap();
+        let guest = process::open(info["pid"].as_i64().unwrap() as i32).unwrap();
+        victim::kill(&guest);
+        victim::ends(&guest, "a killed guest");
+    }
+
+    /// A box, if the command wants one; for `gc` one that has died.
+    fn prepare(&self, command: &str) -> Option<String> {
+        if matches!(command, "create" | "run") {
+            return None;
+        }
+        let id = self.ok(&["create"]);
+        if matches!(command, "gc" | "list") {
+            self.kill_guest(&id);
+        }
+        Some(id)
+    }
+
+    fn start(&self, command: &str, id: Option<&str>) -> Child {
+        let id = id.unwrap_or_default();
+        let target = format!("{id}:/workspace/");
+        let args: Vec<&str> = match command {
+            "create" => vec!["create", "--name", "it"],
+            "run" => vec!["run", "--", "echo", "word"],
+            "exec" => vec!["exec", id, "--", "sh", "-c", "echo word; echo word >&2"],
+            "cp" => vec!["cp", &self.file, &target],
+            "kill" => vec!["kill", id],
+            other => vec![other],
+        };
+        victim::start(self.house.glass(&args))
+    }
+
+    /// How long a command takes when nobody kills it; a bit more, so that moments after its end are among those tried.
+    fn duration(&self, command: &str) -> Duration {
+        let id = self.prepare(command);
+        let start = Instant::now();
+        let output = self.start(command, id.as_deref()).wait_with_output().unwrap();
+        let time = start.elapsed();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        self.ok(&["kill", "--all"]);
+        time * 5 / 4
+    }
+
+    /// The program is killed. Its box lives on if it was made or used, and `kill` may have come too far to go back.
+    fn kill_program(&self, command: &str, delay: Duration) {
+        let id = self.prepare(command);
+        let mut program = self.start(command, id.as_deref());
+        victim::spin(delay);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        if let Some(id) = id.filter(|_| matches!(command, "exec" | "cp")) {
+            assert_eq!(self.living(), [id.as_str()], "{command} is not the owner of the box");
+            assert_eq!(self.ok(&["exec", &id, "--", "echo", "alive"]), "alive");
+        }
+        for id in self.living() {
+            assert_ne!(command, "gc", "a dead box does not live");
+            // What is listed as living is whole, whoever made it is gone; but one that dies with its owner may be dying.
+            if command != "run" {
+                assert_eq!(
+                    self.ok(&["exec", &id, "--", "echo", "alive"]),
+                    "alive",
+                    "after kill -9 of {command}"
+                );
+            }
+        }
+    }
+
+    /// A process that makes the box is killed: `create` says so in one sentence and leaves nothing, or it was done.
+    fn kill_part(&self, part: Part, delay: Duration) -> bool {
+        let mut program = victim::start(self.house.glass(&["create"]));
+        if let Some(pidfd) = victim::part(&mut program, part) {
+            victim::spin(delay);
+            victim::kill(&pidfd);
+        }
+        let output = program.wait_with_output().unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            return false;
+        }
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(
+            stdout.is_empty() && stderr.lines().count() == 1 && stderr.starts_with("glass: "),
+            "{stdout}{stderr}"
+        );
+        // The creator lives and cleans up itself, without any further command.
+        nothing_left(&self.before, &self.house.home(), &format!("kill -9 of the {part:?} ({stderr})"));
+        true
+    }
+
+    /// The guest is killed while a command runs: the command's caller is told, and so is everybody after.
+    fn kill_guest_under_exec(&self, delay: Duration) {
+        let id = self.ok(&["create"]);
+        let program = victim::start(self.house.glass(&["exec", &id, "--", "sleep", "1000"]));
+        victim::spin(delay);
+        self.kill_guest(&id);
+        let output = program.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        assert!(stderr.starts_with("glass: ") && stderr.lines().count() == 1, "{stderr}");
+    }
+
+    /// Cleans up as a user would, until nothing is left.
+    fn clean(&mut self, after: &str) {
+        self.ok(&["gc"]);
+        self.ok(&["kill", "--all"]);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.cleanings += 1;
+            let left = self.before.since(&self.house.home());
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "after {after}: left behind:\n  {}", left.join("\n  "));
+            // A box that was being made when its maker died needs a moment to notice, and is swept up after that.
+            self.ok(&["gc"]);
+        }
+    }
+
+    fn round(&mut self, kill: Kill, delay: Duration) -> bool {
+        let hit = match kill {
+            Kill::Program(command) => {
+                self.kill_program(command, delay);
+                true
+            }
+            Kill::Part(part) => self.kill_part(part, delay),
+            Kill::Guest => {
+                self.kill_guest_under_exec(delay);
+                true
+            }
+        };
+        self.clean(&format!("{kill:?} after {delay:?} ({:?})", self.house.mode));
+        hit
+    }
+}
+
+fn rounds(mode: Mode) {
+    let _turn = alone();
+    let mut random = Random::for_test(&format!("kill -9, {mode:?}"));
+    let mut site = Site::new(mode);
+    site.duration("run");
+    let (mut done, mut hits, mut built) = (0, 0, 0);
+    for (kill, count) in ROUNDS {
+        let window = match kill {
+            Kill::Program(command) => site.duration(command),
+            // From the moment when the process is there; it has a part of the whole to do.
+            Kill::Part(_) => site.duration("create") / 2,
+            Kill::Guest => site.duration("exec") / 2,
+        };
+        for index in 0..count {
+            let hit = site.round(kill, random.moment(index, count, window));
+            built += usize::from(matches!(kill, Kill::Part(_)));
+            hits += usize::from(matches!(kill, Kill::Part(_)) && hit);
+            done += 1;
+        }
+    }
+    assert!(hits > built / 4, "of {built} builds only {hits} were hit");
+    let records = traces::hold(&site.house.home());
+    let cleanings = site.cleanings;
+    tell(&format!(
+        "{mode:?}: {done} rounds, {hits} of {built} builds hit, {cleanings} looks until clean, {records} records hold"
+    ));
+    assert_eq!(done, 100);
+}
+
+#[test]
+fn kill_nine_at_any_moment_leaves_nothing_as_root() {
+    if Mode::all().contains(&Mode::Root) {
+        rounds(Mode::Root);
+    }
+}
+
+#[test]
+fn kill_nine_at_any_moment_leaves_nothing_without_root() {
+    rounds(Mode::Rootless);
+}

@@ -4,15 +4,16 @@
 //! The tests look at the whole machine, so they run one at a time: each begins with [`alone`].
 
 mod around;
-// mod kills;
+mod kills;
 mod leaking;
 // mod lives;
 // mod many;
-// mod random;
+mod random;
 mod rerun;
 mod steps;
 // mod together;
-// mod traces;
+mod traces;
+mod victim;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

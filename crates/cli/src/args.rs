@@ -24,8 +24,10 @@ const PIDS_MAX: u64 = 4 * 1024 * 1024;
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Where boxes are kept [default: $GLASSHOUSE_HOME, /var/lib/glasshouse for root, else the user's data directory]
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::DirPath, help_heading = "Global options")]
+    /// Where boxes are kept [default: $GLASSHOUSE_HOME; else /var/lib/glasshouse for root, for others their
+    /// data directory]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Global options")]
+    #[arg(value_hint = ValueHint::DirPath)]
     home: Option<PathBuf>,
     /// Print the result as JSON, on one line
     #[arg(long, global = true, help_heading = "Global options")]
@@ -73,11 +75,12 @@ pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
 /// What a box is to be: options of `create` and `run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BoxOptions {
-    /// What the box is made from: `host` (this machine's programs, read-only) or `dir:PATH` (a root file system)
+    /// What the box is made from: `host` (this machine's programs, read-only) or `dir:PATH` (a root)
     #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "Box")]
     image: Image,
     /// What runs it; `process` has no isolation at all
-    #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime(), help_heading = "Box")]
+    #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime())]
+    #[arg(help_heading = "Box")]
     runtime: RuntimeKind,
     /// How strongly it must be isolated at least, or nothing is created [default: full]
     #[arg(long, value_name = "LEVEL", value_parser = level(), help_heading = "Box")]
@@ -92,22 +95,28 @@ pub(crate) struct BoxOptions {
     #[arg(long, help_heading = "Box")]
     read_only: bool,
     /// Memory of the whole box, like 512m or 1.5g
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     memory: Option<u64>,
     /// CPUs, like 0.5 or 2
-    #[arg(long, value_name = "COUNT", value_parser = cpus, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "COUNT", value_parser = cpus)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     cpu: Option<f64>,
     /// Processes and threads
-    #[arg(long, value_name = "COUNT", value_parser = pids, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "COUNT", value_parser = pids)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     pids: Option<u64>,
     /// What the box may add to its root, like 1g
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     disk: Option<u64>,
     /// What is kept of each command's output, head and tail; the rest is counted
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output: Option<u64>,
     /// Life of the box, like 2h; it ends with nobody watching
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     ttl: Option<Duration>,
 }
 
@@ -190,19 +199,24 @@ pub(crate) struct CommandOptions {
     #[arg(long, help_heading = "Command")]
     raw: bool,
     /// Wall time after which the command and all it started are killed, like 30s
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL when the time is up
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_or_zero, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_or_zero)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     grace: Option<Duration>,
     /// CPU time of each process, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = duration::parse_seconds, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SECONDS", value_parser = duration::parse_seconds)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     cpu_time: Option<u64>,
     /// Kill the command when it has written more than this
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output_max: Option<u64>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<String>,
 }
 

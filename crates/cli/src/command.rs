@@ -24,7 +24,8 @@ use crate::usage::OURS_CODE;
 /// Run code that you do not trust in a box that nothing gets out of
 #[derive(Debug, Parser)]
 #[command(name = "glass", version, arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   glass run -- python3 -c 'print(1)'          a fresh box for one command
   id=$(glass create --ttl 1h --memory 512m)   a box that stays
   glass exec $id -- make test                 a command in it

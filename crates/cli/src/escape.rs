@@ -1,9 +1,10 @@
 //! What a box wrote, made fit for the user's terminal.
 //!
-//! A box is hostile: escape sequences in its output could fill the clipboard, retitle the window, make the terminal
-//! type answers, or hide what happened. [`Filter`] lets text and colours (`CSI … m`) through and spells out the rest;
-//! it holds back at most one unfinished sequence, so that no half of one ever reaches the terminal, whatever the
-//! borders between chunks and whatever the other stream writes. [`plain`] is for names in tables and sentences.
+//! A box is hostile: escape sequences in its output could fill the clipboard, retitle the window, make the
+//! terminal type answers, or hide what happened. [`Filter`] lets text and colours (`CSI … m`) through and
+//! spells out the rest; it holds back at most one unfinished sequence, so that no half of one ever reaches
+//! the terminal, whatever the borders between chunks and whatever the other stream writes. [`plain`] is for
+//! names in tables and sentences.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -118,7 +119,7 @@ fn spell(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
 }
 
-/// Whether a terminal may do anything but show it: controls, ends of lines, marks of direction, invisible ones.
+/// Whether a terminal may do more than show it: controls, ends of lines, marks of direction, invisible ones.
 pub(crate) fn is_unsafe(char: char) -> bool {
     char.is_control()
         || matches!(char,

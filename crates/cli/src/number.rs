@@ -1,6 +1,6 @@
 //! Decimal numbers with a unit, exactly.
 
-/// `text` times `unit`, rounded down; `None` if it is no plain decimal number, `Some(None)` if it does not fit.
+/// `text` times `unit`, rounded down: `None` if it is no decimal number, `Some(None)` if it does not fit.
 pub(crate) fn scaled(text: &str, unit: u64) -> Option<Option<u64>> {
     let (whole, fraction) = match text.split_once('.') {
         Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),

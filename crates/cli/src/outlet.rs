@@ -1,8 +1,8 @@
 //! Where the output of a box goes: our stdout and stderr.
 //!
-//! Writing must never hold up the loop that forwards signals, however slow the reader is. The descriptors are shared
-//! with other processes, so they cannot be made non-blocking; instead the kernel is asked first, and what is written
-//! at once is no more than a pipe takes without waiting after it has said yes.
+//! Writing must never hold up the loop that forwards signals, however slow the reader is. The descriptors are
+//! shared with other processes, so they cannot be made non-blocking; instead the kernel is asked first, and
+//! what is written at once is no more than a pipe takes without waiting after it has said yes.
 
 use std::io::{self, IsTerminal as _};
 
@@ -125,5 +125,60 @@ fn is_ready(fd: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::time::Duration;
+
+    use rustix::fd::AsFd as _;
+
+    use super::*;
+
+    /// An outlet into a pipe. The way in is never closed, as with our own stdout.
+    fn piped(terminal: bool) -> (std::fs::File, Outlet) {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let writer: &'static _ = Box::leak(Box::new(writer));
+        (reader.into(), Outlet::new(writer.as_fd(), terminal, false))
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_holds_up_nobody_and_loses_nothing() {
+        let (mut reader, mut outlet) = piped(false);
+        let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+        outlet.push(bytes.clone());
+        let wait = tokio::time::timeout(Duration::from_millis(20), outlet.flush()).await;
+        assert!(wait.is_err(), "a pipe that nobody reads takes no megabytes");
+        let read = std::thread::spawn(move || {
+            let mut read = vec![0; 4_000_000];
+            reader.read_exact(&mut read).map(|()| read)
+        });
+        outlet.flush().await.unwrap();
+        assert!(outlet.is_empty());
+        assert!(read.join().unwrap().unwrap() == bytes);
+    }
+
+    #[tokio::test]
+    async fn a_closed_reader_is_an_error() {
+        let (reader, mut outlet) = piped(false);
+        drop(reader);
+        outlet.push(b"x".to_vec());
+        assert_eq!(outlet.flush().await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn only_a_terminal_is_spared_escapes() {
+        for (terminal, expected) in [(false, "\x1b]0;t\x07"), (true, "\\x1b]0;t\\x07")] {
+            let (mut reader, mut outlet) = piped(terminal);
+            outlet.push(b"\x1b]0;t\x07".to_vec());
+            outlet.finish();
+            outlet.flush().await.unwrap();
+            let mut read = vec![0; expected.len()];
+            reader.read_exact(&mut read).unwrap();
+            assert_eq!(String::from_utf8(read).unwrap(), expected);
+            assert_eq!(outlet.is_mid_line(), terminal);
+        }
     }
 }

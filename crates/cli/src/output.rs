@@ -123,7 +123,7 @@ fn without_partial_start(bytes: &[u8]) -> &[u8] {
     &bytes[partial..]
 }
 
-/// JSON that says the same and holds no character that a terminal acts on. These can only be inside of strings.
+/// JSON that says the same without a character that a terminal acts on. These can only be inside of strings.
 fn safe_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
@@ -160,7 +160,8 @@ mod tests {
         let value = exec_json(&output(kept(b"out\n"), kept(b"")));
         let expected = json!({
             "exec": 7, "exit": {"kind": "code", "code": 0}, "stdout": "out\n", "stdout_encoding": "utf-8",
-            "stderr": "", "stderr_encoding": "utf-8", "truncated": false, "wall_ms": 1, "wall_us": 1500, "cpu_ms": 0, "cpu_us": 500,
+            "stderr": "", "stderr_encoding": "utf-8", "truncated": false,
+            "wall_ms": 1, "wall_us": 1500, "cpu_ms": 0, "cpu_us": 500,
             "peak_memory_bytes": 0, "stdout_bytes": 0, "stderr_bytes": 0, "oom_kills": 0,
         });
         assert_eq!(value, expected);

@@ -141,7 +141,9 @@ impl Show {
             tokio::select! {
                 biased;
                 told = signals.next() => match told {
-                    Told::End(signal) if self.part.onlooker || signals.insist() => return Ok(End::Stopped(signal)),
+                    Told::End(signal) if self.part.onlooker || signals.insist() => {
+                        return Ok(End::Stopped(signal));
+                    }
                     told => self.told(told),
                 },
                 done = self.stdout.flush(), if !self.stdout.is_empty() => done?,

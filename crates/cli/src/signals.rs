@@ -76,8 +76,8 @@ impl Signals {
         self.ends > 1
     }
 
-    /// Waits for `work` although we are told to end, because it is short and should not be left half done. Whoever
-    /// tells us twice need not wait. Says by which signal we were told to end meanwhile.
+    /// Waits for `work` although we are told to end, because it is short and should not be left half done.
+    /// Whoever tells us twice need not wait. Says by which signal we were told to end meanwhile.
     pub(crate) async fn through<T>(
         &mut self,
         work: impl Future<Output = T>,

@@ -1,7 +1,7 @@
 //! Our stdin, for a command that is fed from it.
 //!
-//! Files cannot be waited for, and a terminal that is shared with others must not be made non-blocking: so one
-//! thread reads. It is only started when stdin is asked for, and ends with the program.
+//! Files cannot be waited for, and a terminal that is shared with others must not be made non-blocking: so
+//! one thread reads. It is only started when stdin is asked for, and ends with the program.
 
 use std::io::{self, Read as _};
 

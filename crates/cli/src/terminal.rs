@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use glasshouse_sandbox::TtySize;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// What a box may have left switched on: colours, a hidden cursor, reports of mouse and focus, marked pasting.
+/// Takes back what a box may have done: colours, a hidden cursor, mouse and focus reports, marked pasting.
 const SWITCH_OFF: &[u8] =
     b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l";
 
@@ -54,8 +54,8 @@ impl Drop for RawMode {
         if io::stdout().is_terminal() {
             let _ = io::stdout().write_all(SWITCH_OFF).and_then(|()| io::stdout().flush());
         }
-        // What is still unread may be an answer that the box coaxed out of the terminal; the shell that comes next
-        // must not take it for a command.
+        // What is still unread may be an answer that the box coaxed out of the terminal; the shell that comes
+        // next must not take it for a command.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Flush, &self.before);
     }
 }

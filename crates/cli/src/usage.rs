@@ -95,8 +95,8 @@ mod tests {
         check("glass run --memory 0 -- ls", "cannot take \"0\" for --memory: a size must be more than zero");
         check("glass create --ttl -5s", "cannot take \"-5s\" for --ttl: a time cannot be negative");
         check(
-            "glass run --image x -- ls",
-            "cannot take \"x\" for --image: \"x\" is no image; say `host` or `dir:PATH` with a directory that holds a root",
+            "glass create --owner me",
+            "cannot take \"me\" for --owner: an owner is the number of a process, like $$ in a shell",
         );
     }
 }

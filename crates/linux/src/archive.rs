@@ -136,8 +136,13 @@ fn append(
     }
 }
 
-/// Unpacks below the directory.
+/// Unpacks below the directory, however much it is.
 pub fn unpack(stream: impl Read, into: BorrowedFd<'_>) -> io::Result<Unpacked> {
+    unpack_at_most(stream, into, u64::MAX)
+}
+
+/// Unpacks below the directory, and stops with an error before it writes more than `bytes_max`.
+pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Unpacked> {
     let mut archive = tar::Archive::new(stream);
     let mut done = Unpacked::default();
     let mut dir_times = Vec::new();
@@ -160,6 +165,9 @@ pub fn unpack(stream: impl Read, into: BorrowedFd<'_>) -> io::Result<Unpacked> {
                 }
             }
             EntryType::Regular | EntryType::Continuous => {
+                if done.bytes.saturating_add(entry.size()) > bytes_max {
+                    return Err(refuse(&show(&name), &format!("the tree is larger than {bytes_max} bytes")));
+                }
                 let (parent, last) = parent_of(into, &parts, &name)?;
                 replace(&parent, last)?;
                 let flags =

@@ -15,7 +15,7 @@ use crate::client::{self, Stream};
 use crate::driver::Act;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::exec::ExecInput;
-use crate::limits::READ_FILE_BYTES;
+use crate::limits::{COPY_OUT_BYTES, READ_FILE_BYTES};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::blocking;
 
@@ -122,6 +122,10 @@ impl Sandbox {
             _ => to.to_owned(),
         };
         let result = match stat.kind {
+            FileKind::File if stat.size > COPY_OUT_BYTES => {
+                let message = format!("{from} is larger than {COPY_OUT_BYTES} bytes; read it in parts");
+                Err(Error::new(ErrorKind::Limit, message))
+            }
             FileKind::Directory => self.tree_out(from, &target).await,
             _ => self.file_out(from, &target, stat.mode).await,
         };
@@ -175,9 +179,12 @@ impl Sandbox {
         let shown = to.display().to_string();
         let unpacking = blocking(move || {
             let mut reader = PieceReader { pieces: inbox, piece: io::Cursor::new(Vec::new()) };
-            let done = archive::unpack(&mut reader, dir.as_fd()).context(format_args!("write below {shown}"));
-            // What comes after the archive's end is padding.
-            io::copy(&mut reader, &mut io::sink()).context("read the rest of the archive")?;
+            let done = archive::unpack_at_most(&mut reader, dir.as_fd(), COPY_OUT_BYTES)
+                .context(format_args!("write below {shown}"));
+            if done.is_ok() {
+                // What comes after the archive's end is padding.
+                io::copy(&mut reader, &mut io::sink()).context("read the rest of the archive")?;
+            }
             done
         });
         let end = relay_out(&mut stream, pieces);
@@ -266,7 +273,10 @@ impl Sandbox {
             };
             match frame.kind {
                 Kind::Data => {
-                    take(&frame.body)?;
+                    if let Err(e) = take(&frame.body) {
+                        stream.sender().end().await?;
+                        return Err(e);
+                    }
                     stream.grant(frame.body.len() as u64).await?;
                 }
                 Kind::Reply => return client::understand(&frame).map(|_| ()),
@@ -354,21 +364,23 @@ async fn work_end(stream: &mut Stream, mut granted: impl FnMut(usize) -> Result<
 
 async fn relay_out(stream: &mut Stream, pieces: mpsc::Sender<Vec<u8>>) -> Result<()> {
     let mut message = Vec::new();
+    let mut worker = 0;
     while let Some(frame) = stream.next().await {
         match frame.kind {
             Kind::Stdout => {
                 let (_, bytes) = frame.output().map_err(|e| Error::new(ErrorKind::Failed, e.to_string()))?;
                 if pieces.send(bytes.to_vec()).await.is_err() {
-                    return Ok(());
+                    // Whoever unpacks has given up, and says why.
+                    return stream.sender().request(&Request::Kill { exec: worker }).await;
                 }
                 stream.grant(bytes.len() as u64).await?;
             }
             Kind::Stderr => take_message(&mut message, &frame),
-            Kind::Reply => {
-                if let Reply::Ended { report, .. } = client::understand(&frame)? {
-                    return worked(&report.exit, &message);
-                }
-            }
+            Kind::Reply => match client::understand(&frame)? {
+                Reply::Started { exec, .. } => worker = exec,
+                Reply::Ended { report, .. } => return worked(&report.exit, &message),
+                _ => {}
+            },
             _ => {}
         }
     }

@@ -20,6 +20,8 @@ pub(crate) const ACTS: usize = 64;
 pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.
+pub(crate) const COPY_OUT_BYTES: u64 = 64 << 30;
 /// Connections that wait to be accepted by a guest.
 pub(crate) const BACKLOG: i32 = 128;
 

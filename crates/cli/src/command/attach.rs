@@ -13,14 +13,13 @@ use crate::words::{self, Limited};
 
 /// Show the output of a command, what is kept of it and what comes
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The command is not disturbed: Ctrl-C leaves it running. If it ends, the exit code is its own.
+#[command(after_help = "\
+The command is not disturbed: Ctrl-C leaves it running. If it ends, the exit code is its own.
 
 Examples:
   glass attach web 1
   glass attach web 1 --no-follow              what there is so far
-  glass attach web 1 --from 4096              without its first 4096 bytes"
-)]
+  glass attach web 1 --from 4096              without its first 4096 bytes")]
 pub(crate) struct Attach {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]

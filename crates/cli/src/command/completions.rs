@@ -11,7 +11,8 @@ use crate::output;
 
 /// Print the completions for a shell
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   glass completions bash > ~/.local/share/bash-completion/completions/glass
   glass completions fish > ~/.config/fish/completions/glass.fish
   glass completions zsh > ~/.zfunc/_glass")]

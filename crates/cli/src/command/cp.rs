@@ -11,14 +11,13 @@ use crate::output;
 
 /// Copy a file or a tree into a box, or out of it
 #[derive(Debug, Args)]
-#[command(
-    after_help = "One of the two is ID:PATH, a path inside of that box. A path of this machine that has a colon in
+#[command(after_help = "\
+One of the two is ID:PATH, a path inside of that box. A path of this machine that has a colon in
 its first part is written with ./ before it.
 
 Examples:
   glass cp ./src web:/workspace/src
-  glass cp web:/workspace/result.json ."
-)]
+  glass cp web:/workspace/result.json .")]
 pub(crate) struct Cp {
     /// What to copy: PATH or ID:PATH
     #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]

@@ -12,26 +12,27 @@ use crate::{duration, output};
 
 /// Create a box that stays, and print its id alone
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It lives until `glass kill`, until its --ttl has passed, or until its --owner ends. No server is
+#[command(after_help = "\
+It lives until `glass kill`, until its --ttl has passed, or until its --owner ends. No server is
 needed.
 
 Examples:
   id=$(glass create --memory 512m --ttl 1h)
   glass create --name web --label team=red --timeout 5m
   glass create --image dir:/srv/alpine --read-only
-  glass create --owner $$                     dies with this shell"
-)]
+  glass create --owner $$                     dies with this shell")]
 pub(crate) struct Create {
     #[command(flatten)]
     the_box: BoxOptions,
     #[command(flatten)]
     surroundings: Surroundings,
     /// Wall time of each command, like 30s
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     timeout: Option<Duration>,
     /// The box ends when this process does
-    #[arg(long, value_name = "PID", value_parser = owner, allow_hyphen_values = true, help_heading = "Box")]
+    #[arg(long, value_name = "PID", value_parser = owner)]
+    #[arg(allow_hyphen_values = true, help_heading = "Box")]
     owner: Option<u32>,
 }
 

@@ -13,7 +13,8 @@ use crate::{output, table, terminal};
 
 /// Say what this machine can isolate, what is missing, and what to do about it
 #[derive(Debug, Args)]
-#[command(after_help = "The exit code is 0 if native boxes have the level `full`, else 1.
+#[command(after_help = "\
+The exit code is 0 if native boxes have the level `full`, else 1.
 
 Examples:
   glass doctor
@@ -37,12 +38,20 @@ impl Doctor {
 }
 
 fn json(report: &RuntimeReport) -> Value {
-    let feature = |feature: &Feature| json!({ "name": feature.name, "ok": feature.ok, "detail": feature.detail, "hint": feature.hint });
     json!({
         "runtime": report.runtime.name(),
         "level": report.level.name(),
-        "features": report.features.iter().map(feature).collect::<Value>(),
+        "features": report.features.iter().map(feature_json).collect::<Value>(),
         "limits": limits_json(&report.limits),
+    })
+}
+
+fn feature_json(feature: &Feature) -> Value {
+    json!({
+        "name": feature.name,
+        "ok": feature.ok,
+        "detail": feature.detail,
+        "hint": feature.hint,
     })
 }
 

@@ -14,16 +14,15 @@ use crate::{output, size};
 /// Run a command in a box
 #[derive(Debug, Args)]
 #[command(override_usage = "glass exec [OPTIONS] ID -- CMD...")]
-#[command(
-    after_help = "The exit code is the program's own, as with `glass run`. Output is streamed as it comes, unless
+#[command(after_help = "\
+The exit code is the program's own, as with `glass run`. Output is streamed as it comes, unless
 --json gathers it.
 
 Examples:
   glass exec web -- ls -l /workspace
   glass exec web --cwd /workspace --timeout 5m -- make test
   glass exec web --background -- ./server     prints its number, for `glass attach web 1`
-  glass exec web --json -- cat /etc/os-release"
-)]
+  glass exec web --json -- cat /etc/os-release")]
 pub(crate) struct Exec {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
@@ -32,7 +31,8 @@ pub(crate) struct Exec {
     #[arg(long, conflicts_with_all = ["interactive", "tty"], help_heading = "Command")]
     background: bool,
     /// What is kept of its output for later readers, head and tail
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_hyphen_values = true, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output: Option<u64>,
     #[command(flatten)]
     command: CommandOptions,

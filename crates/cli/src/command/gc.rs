@@ -11,13 +11,12 @@ use crate::words::count;
 
 /// Remove what dead boxes left behind, and old records
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Prints the id of each dead box that was removed. Every other command cleans up after crashes
+#[command(after_help = "\
+Prints the id of each dead box that was removed. Every other command cleans up after crashes
 too; this does all of it now.
 
 Example:
-  glass gc"
-)]
+  glass gc")]
 pub(crate) struct Gc {}
 
 impl Gc {

@@ -13,7 +13,8 @@ use crate::{output, table, terminal, words};
 
 /// Show a box: its isolation, and what enforces each of its limits
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   glass info web
   glass info web --json | jq .limits")]
 pub(crate) struct Info {
@@ -59,7 +60,14 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
 
 /// Limits with what enforces them, also for `doctor`.
 pub(super) fn limits_json(limits: &[LimitInForce]) -> Value {
-    let limit = |limit: &LimitInForce| json!({ "name": limit.name, "value": limit.value, "mechanism": limit.mechanism });
+    let limit = |limit: &LimitInForce| {
+        json!({
+            "name": limit.name,
+            "value": limit.value,
+            "amount": limit.amount,
+            "mechanism": limit.mechanism,
+        })
+    };
     limits.iter().map(limit).collect()
 }
 

@@ -9,14 +9,13 @@ use crate::output;
 
 /// Kill boxes and remove all that is theirs
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Prints the id of each box that is gone. What was recorded of it stays; see `glass log`.
+#[command(after_help = "\
+Prints the id of each box that is gone. What was recorded of it stays; see `glass log`.
 
 Examples:
   glass kill web
   glass kill web ubku
-  glass kill --all"
-)]
+  glass kill --all")]
 pub(crate) struct Kill {
     /// The boxes: ids, beginnings of ids, or names
     #[arg(value_name = "ID", required_unless_present = "all")]

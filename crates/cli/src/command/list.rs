@@ -12,7 +12,8 @@ use crate::{output, table, terminal, words};
 
 /// List the boxes
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   glass list
   glass list --json | jq -r '.[].id'")]
 pub(crate) struct List {}

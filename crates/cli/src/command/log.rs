@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use glasshouse_trace::{Reader, Report, Style, render, verify};
+use glasshouse_trace::{Bad, Reader, Report, Style, render, verify};
 use serde_json::{Value, json};
 
 use crate::args::{Global, unknown_box};
@@ -12,15 +12,14 @@ use crate::{output, terminal};
 
 /// Show the record of a box, living or gone
 #[derive(Debug, Args)]
-#[command(
-    after_help = "With --json, the lines of the trace. With --verify, whether they are what was written: the exit
+#[command(after_help = "\
+With --json, the lines of the trace. With --verify, whether they are what was written: the exit
 code is 1 if not.
 
 Examples:
   glass log web
   glass log web --json | jq -c .event
-  glass log web --verify"
-)]
+  glass log web --verify")]
 pub(crate) struct Log {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
@@ -60,11 +59,15 @@ fn report_json(report: &Report) -> Value {
     json!({
         "ok": report.ok,
         "lines": report.lines,
-        "first_bad": report.first_bad.as_ref().map(|bad| json!({ "line": bad.line, "why": bad.why.to_string() })),
+        "first_bad": report.first_bad.as_ref().map(bad_json),
         "torn_tail": report.torn_tail,
         "missing_blobs": report.missing_blobs,
         "head": report.head.map(|hash| hash.to_string()),
     })
+}
+
+fn bad_json(bad: &Bad) -> Value {
+    json!({ "line": bad.line, "why": bad.why.to_string() })
 }
 
 fn report_lines(report: &Report) -> Vec<String> {

@@ -13,7 +13,8 @@ use crate::{escape, output, table, terminal, words};
 
 /// List the commands of a box: those that run, and background ones that have ended
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   glass ps web
   glass attach web 3                          the output of number 3")]
 pub(crate) struct Ps {

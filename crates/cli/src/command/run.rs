@@ -13,16 +13,15 @@ use crate::words::Limited;
 /// Run a command in a fresh box, and remove the box
 #[derive(Debug, Args)]
 #[command(override_usage = "glass run [OPTIONS] -- CMD...")]
-#[command(
-    after_help = "The exit code is the program's own; 125 says that we failed, 124 that its time was up, 137 that
+#[command(after_help = "\
+The exit code is the program's own; 125 says that we failed, 124 that its time was up, 137 that
 it was killed or out of memory.
 
 Examples:
   glass run -- python3 -c 'print(1)'
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
-  echo data | glass run -i --shell -- 'sort | uniq -c'"
-)]
+  echo data | glass run -i --shell -- 'sort | uniq -c'")]
 pub(crate) struct Run {
     #[command(flatten)]
     the_box: BoxOptions,
@@ -42,7 +41,10 @@ impl Run {
         let sandbox = match signals.through(sandboxes.create(spec)).await {
             Ok((sandbox, None)) => sandbox?,
             Ok((sandbox, Some(signal))) => {
-                remove(&sandbox?, &mut signals).await?;
+                // A box that was not made is what whoever stopped us wanted.
+                if let Ok(sandbox) = sandbox {
+                    remove(&sandbox, &mut signals).await?;
+                }
                 return Ok(signal_code(signal));
             }
             Err(Impatient { signal }) => return Ok(signal_code(signal)),

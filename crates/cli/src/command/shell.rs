@@ -18,14 +18,13 @@ const SHELLS: [&str; 2] = ["bash", "sh"];
 /// Open a shell in a box, on a terminal of its own
 #[derive(Debug, Args)]
 #[command(override_usage = "glass shell [OPTIONS] ID [-- CMD...]")]
-#[command(
-    after_help = "Without a command it is bash, or sh where there is no bash. The exit code is the shell's.
+#[command(after_help = "\
+Without a command it is bash, or sh where there is no bash. The exit code is the shell's.
 
 Examples:
   glass shell web
   glass shell web --user root
-  glass shell web -- python3"
-)]
+  glass shell web -- python3")]
 pub(crate) struct Shell {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]

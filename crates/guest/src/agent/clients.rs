@@ -264,6 +264,10 @@ impl Agent {
             connection.reply(stream, &reply);
             return Ok(());
         }
+        if connection.downloads.remove(&stream).is_some() {
+            // The client has read enough.
+            return Ok(());
+        }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(()) };
         if let Some(exec) = self.execs.get_mut(&id)
             && let Some(stdin) = exec.stdin.as_mut()
