@@ -35,17 +35,16 @@ async fn a_crash_is_its_signal(sandbox: &Sandbox) {
     assert_eq!(exit_of(sandbox, perl("print unpack 'p', pack 'Q', 1")).await, Exit::Signal { signal: 11 });
 }
 
-/// Two processes of one group that say who has heard a signal.
+/// Two processes of one group that say who has heard a signal; first of all, the number of the child.
 const PAIR: &str = r#"
     $| = 1; pipe my $up, my $down; my $child = fork; my $who = $child ? 'main' : 'child';
     $SIG{USR1} = sub { syswrite STDOUT, "$who\n" };
     if ($child) { sysread $up, $_, 1 } else { syswrite $down, 'x' }
-    print "ready\n" if $child; select undef, undef, undef, 0.05 while 1
+    print "$child\n" if $child; select undef, undef, undef, 0.05 while 1
 "#;
 
 async fn a_signal_reaches_the_main_process_alone(sandbox: &Sandbox) {
-    let mut pair = Follow::start(sandbox, perl(PAIR)).await;
-    assert_eq!(pair.line().await, "ready");
+    let (mut pair, child) = start_with_pid(sandbox, perl(PAIR)).await;
     pair.exec.input().signal(10).await.unwrap();
     assert_eq!(pair.line().await, "main");
     sandbox.signal(pair.exec.id(), 10, false).await.unwrap();
@@ -53,13 +52,13 @@ async fn a_signal_reaches_the_main_process_alone(sandbox: &Sandbox) {
     sandbox.signal(pair.exec.id(), 15, false).await.unwrap();
     // Nobody here sent that for a limit: it is the signal, as it would be from anybody.
     assert_eq!(pair.end().await.exit, Exit::Signal { signal: 15 });
-    assert_eq!(pair.stdout, b"ready\nmain\nmain\n", "the child has heard nothing");
-    stdout_of(sandbox, "pkill -KILL -f 'syswrite STDOUT' || true").await;
+    let heard = format!("{child}\nmain\nmain\n");
+    assert_eq!(String::from_utf8(pair.stdout).unwrap(), heard, "the child has heard nothing");
+    stdout_of(sandbox, &format!("kill -KILL {child}")).await;
 }
 
 async fn a_signal_may_go_to_the_whole_group(sandbox: &Sandbox) {
-    let mut pair = Follow::start(sandbox, perl(PAIR)).await;
-    assert_eq!(pair.line().await, "ready");
+    let (mut pair, _) = start_with_pid(sandbox, perl(PAIR)).await;
     sandbox.signal(pair.exec.id(), 10, true).await.unwrap();
     let mut heard = [pair.line().await, pair.line().await];
     heard.sort();

@@ -4,13 +4,12 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use glasshouse_linux::process;
-use glasshouse_tests::leaks::Leaks;
-use glasshouse_tests::{House, Mode};
+use glasshouse_tests::Mode;
 
+use crate::program::{Site, end};
 use crate::random::Random;
 use crate::victim::{self, PATIENCE, Part};
-use crate::{alone, nothing_left, tell, traces};
+use crate::{alone, tell, traces};
 
 /// A mode's share of the 200 rounds.
 const ROUNDS: [(Kill, usize); 10] = [
@@ -38,44 +37,19 @@ enum Kill {
 }
 
 /// What the rounds of a mode have in common.
-struct Site {
-    house: House,
-    before: Leaks,
+struct Rounds {
+    site: Site,
     /// A file that is copied into boxes.
     file: String,
     cleanings: usize,
 }
 
-impl Site {
-    fn new(mode: Mode) -> Site {
-        let house = House::new(mode);
-        let file = house.path().join("file");
+impl Rounds {
+    fn new(mode: Mode) -> Rounds {
+        let site = Site::new(mode);
+        let file = site.house.path().join("file");
         std::fs::write(&file, vec![7; 1 << 20]).unwrap();
-        let before = Leaks::now(&house.home());
-        Site { before, file: file.to_str().unwrap().to_owned(), house, cleanings: 0 }
-    }
-
-    /// Runs the program to its end, which must be good.
-    #[track_caller]
-    fn ok(&self, args: &[&str]) -> String {
-        let (code, stdout, stderr) = self.house.run(args);
-        assert_eq!(code, 0, "glass {args:?}: {stderr}");
-        stdout.trim().to_owned()
-    }
-
-    /// The ids of boxes that live.
-    fn living(&self) -> Vec<String> {
-        let boxes: serde_json::Value = serde_json::from_str(&self.ok(&["list", "--json"])).unwrap();
-        let living = boxes.as_array().unwrap().iter().filter(|one| one["state"] == "running");
-        living.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Kills the box's first process, and waits for its end.
-    fn kill_guest(&self, id: &str) {
-        let info: serde_json::Value = serde_json::from_str(&self.ok(&["info", id, "--json"])).unwrap();
-        let guest = process::open(info["pid"].as_i64().unwrap() as i32).unwrap();
-        victim::kill(&guest);
-        victim::ends(&guest, "a killed guest");
+        Rounds { file: file.to_str().unwrap().to_owned(), site, cleanings: 0 }
     }
 
     /// A box, if the command wants one; for `gc` one that has died.
@@ -83,9 +57,9 @@ impl Site {
         if matches!(command, "create" | "run") {
             return None;
         }
-        let id = self.ok(&["create"]);
+        let id = self.site.ok(&["create"]);
         if matches!(command, "gc" | "list") {
-            self.kill_guest(&id);
+            self.site.kill_guest(&id);
         }
         Some(id)
     }
@@ -101,17 +75,17 @@ impl Site {
             "kill" => vec!["kill", id],
             other => vec![other],
         };
-        victim::start(self.house.glass(&args))
+        self.site.start(&args)
     }
 
     /// How long a command takes when nobody kills it; a bit more, so that moments after its end are among those tried.
     fn duration(&self, command: &str) -> Duration {
         let id = self.prepare(command);
         let start = Instant::now();
-        let output = self.start(command, id.as_deref()).wait_with_output().unwrap();
+        let (code, _, stderr) = end(self.start(command, id.as_deref()));
         let time = start.elapsed();
-        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-        self.ok(&["kill", "--all"]);
+        assert_eq!(code, Some(0), "{command}: {stderr}");
+        self.site.ok(&["kill", "--all"]);
         time * 5 / 4
     }
 
@@ -123,15 +97,15 @@ impl Site {
         program.kill().unwrap();
         program.wait().unwrap();
         if let Some(id) = id.filter(|_| matches!(command, "exec" | "cp")) {
-            assert_eq!(self.living(), [id.as_str()], "{command} is not the owner of the box");
-            assert_eq!(self.ok(&["exec", &id, "--", "echo", "alive"]), "alive");
+            assert_eq!(self.site.living(), [id.as_str()], "{command} is not the owner of the box");
+            assert_eq!(self.site.ok(&["exec", &id, "--", "echo", "alive"]), "alive");
         }
-        for id in self.living() {
+        for id in self.site.living() {
             assert_ne!(command, "gc", "a dead box does not live");
             // What is listed as living is whole, whoever made it is gone; but one that dies with its owner may be dying.
             if command != "run" {
                 assert_eq!(
-                    self.ok(&["exec", &id, "--", "echo", "alive"]),
+                    self.site.ok(&["exec", &id, "--", "echo", "alive"]),
                     "alive",
                     "after kill -9 of {command}"
                 );
@@ -141,7 +115,7 @@ impl Site {
 
     /// A process that makes the box is killed: `create` says so in one sentence and leaves nothing, or it was done.
     fn kill_part(&self, part: Part, delay: Duration) -> bool {
-        let mut program = victim::start(self.house.glass(&["create"]));
+        let mut program = self.site.start(&["create"]);
         if let Some(pidfd) = victim::part(&mut program, part) {
             victim::spin(delay);
             victim::kill(&pidfd);
@@ -158,36 +132,35 @@ impl Site {
             "{stdout}{stderr}"
         );
         // The creator lives and cleans up itself, without any further command.
-        nothing_left(&self.before, &self.house.home(), &format!("kill -9 of the {part:?} ({stderr})"));
+        self.site.nothing_left(&format!("kill -9 of the {part:?}: {stderr}"));
         true
     }
 
     /// The guest is killed while a command runs: the command's caller is told, and so is everybody after.
     fn kill_guest_under_exec(&self, delay: Duration) {
-        let id = self.ok(&["create"]);
-        let program = victim::start(self.house.glass(&["exec", &id, "--", "sleep", "1000"]));
+        let id = self.site.ok(&["create"]);
+        let program = self.site.start(&["exec", &id, "--", "sleep", "1000"]);
         victim::spin(delay);
-        self.kill_guest(&id);
-        let output = program.wait_with_output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        self.site.kill_guest(&id);
+        let (code, _, stderr) = end(program);
+        assert_eq!(code, Some(125), "{stderr}");
         assert!(stderr.starts_with("glass: ") && stderr.lines().count() == 1, "{stderr}");
     }
 
     /// Cleans up as a user would, until nothing is left.
     fn clean(&mut self, after: &str) {
-        self.ok(&["gc"]);
-        self.ok(&["kill", "--all"]);
+        self.site.ok(&["gc"]);
+        self.site.ok(&["kill", "--all"]);
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.cleanings += 1;
-            let left = self.before.since(&self.house.home());
+            let left = self.site.before.since(&self.site.house.home());
             if left.is_empty() {
                 return;
             }
             assert!(Instant::now() < deadline, "after {after}: left behind:\n  {}", left.join("\n  "));
             // A box that was being made when its maker died needs a moment to notice, and is swept up after that.
-            self.ok(&["gc"]);
+            self.site.ok(&["gc"]);
         }
     }
 
@@ -203,7 +176,7 @@ impl Site {
                 true
             }
         };
-        self.clean(&format!("{kill:?} after {delay:?} ({:?})", self.house.mode));
+        self.clean(&format!("{kill:?} after {delay:?} ({:?})", self.site.house.mode));
         hit
     }
 }
@@ -211,26 +184,26 @@ impl Site {
 fn rounds(mode: Mode) {
     let _turn = alone();
     let mut random = Random::for_test(&format!("kill -9, {mode:?}"));
-    let mut site = Site::new(mode);
-    site.duration("run");
+    let mut rounds = Rounds::new(mode);
+    rounds.duration("run");
     let (mut done, mut hits, mut built) = (0, 0, 0);
     for (kill, count) in ROUNDS {
         let window = match kill {
-            Kill::Program(command) => site.duration(command),
+            Kill::Program(command) => rounds.duration(command),
             // From the moment when the process is there; it has a part of the whole to do.
-            Kill::Part(_) => site.duration("create") / 2,
-            Kill::Guest => site.duration("exec") / 2,
+            Kill::Part(_) => rounds.duration("create") / 2,
+            Kill::Guest => rounds.duration("exec") / 2,
         };
         for index in 0..count {
-            let hit = site.round(kill, random.moment(index, count, window));
+            let hit = rounds.round(kill, random.moment(index, count, window));
             built += usize::from(matches!(kill, Kill::Part(_)));
             hits += usize::from(matches!(kill, Kill::Part(_)) && hit);
             done += 1;
         }
     }
     assert!(hits > built / 4, "of {built} builds only {hits} were hit");
-    let records = traces::hold(&site.house.home());
-    let cleanings = site.cleanings;
+    let records = traces::hold(&rounds.site.house.home());
+    let cleanings = rounds.cleanings;
     tell(&format!(
         "{mode:?}: {done} rounds, {hits} of {built} builds hit, {cleanings} looks until clean, {records} records hold"
     ));

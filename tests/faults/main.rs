@@ -6,19 +6,20 @@
 mod around;
 mod kills;
 mod leaking;
-// mod lives;
-// mod many;
+mod lives;
+mod many;
+mod program;
 mod random;
 mod rerun;
 mod steps;
-// mod together;
+mod together;
 mod traces;
 mod victim;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use glasshouse_sandbox::{Sandboxes, Settings};
+use glasshouse_sandbox::{SandboxSpec, Sandboxes, Settings};
 use glasshouse_tests::leaks::Leaks;
 
 /// Waits until no other test of this program runs.
@@ -46,6 +47,13 @@ fn event_loop() -> tokio::runtime::Runtime {
 /// The library, on this home.
 fn open(home: &Path) -> Sandboxes {
     Sandboxes::open(Settings { home: home.to_owned() }).expect("the home can be used")
+}
+
+/// Makes a box in this process, so that the guest's program is in its memory: that stays, for the next box.
+fn guest_in_memory() {
+    let (dir, threads) = (glasshouse_tests::scratch(), event_loop());
+    let sandbox = threads.block_on(open(dir.path()).create(SandboxSpec::default())).expect("a box can be made");
+    threads.block_on(sandbox.destroy()).expect("a box can be removed");
 }
 
 /// Fails, with a list, if something is left that was not there before.

@@ -6,8 +6,10 @@
 //! | tag | its UTS namespace, which it inherits and cannot leave | stop all that are found, kill, look again until none is left |
 //! | group | its process group or its ancestors | as above, best effort; only without isolation |
 //!
-//! Cgroup directories are used again when they are empty: making and removing one costs more than all the rest.
+//! Cgroup directories are used again when they are empty and nobody was killed in them: making and removing one costs
+//! more than all the rest.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +41,8 @@ struct Directory {
     cpu: Option<OwnedFd>,
     events: OwnedFd,
     cpu_before_us: u64,
+    /// Since 6.14 the kernel kills what is born into a directory that was ever killed: it is not used again.
+    killed: Cell<bool>,
 }
 
 /// The mark of one command.
@@ -125,7 +129,7 @@ impl Tracker {
     fn put_back(&mut self, directory: Directory) {
         if directory.populated() {
             self.lingering.push(directory);
-        } else if self.spare.len() < SPARE_MAX {
+        } else if self.spare.len() < SPARE_MAX && !directory.killed.get() {
             self.spare.push(directory);
         } else if let Some(tree) = &self.tree {
             // One that cannot be removed goes with the box.
@@ -147,7 +151,7 @@ impl Directory {
         let read = OFlags::RDONLY | OFlags::CLOEXEC;
         let cpu = openat(&dir, "cpu.stat", read, Mode::empty()).ok();
         let events = openat(&dir, "cgroup.events", read, Mode::empty())?;
-        Ok(Directory { name, dir, cpu, events, cpu_before_us: 0 })
+        Ok(Directory { name, dir, cpu, events, cpu_before_us: 0, killed: Cell::new(false) })
     }
 
     fn cpu_us(&self) -> u64 {
@@ -161,6 +165,7 @@ impl Directory {
     }
 
     fn kill(&self) -> io::Result<()> {
+        self.killed.set(true);
         let file = openat(&self.dir, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, b"1")?;
         Ok(())

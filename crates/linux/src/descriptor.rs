@@ -50,10 +50,10 @@ pub fn listen_at(dir: BorrowedFd<'_>, name: &str, backlog: i32) -> io::Result<Ow
     Ok(socket)
 }
 
-/// Connects to the socket at `name` in the directory.
+/// Connects to the socket at `name` in the directory, at once or not at all. The socket does not block.
 pub fn connect_at(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))?;
     rustix::net::connect(&socket, &address)?;
     Ok(socket)

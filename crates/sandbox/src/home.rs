@@ -35,6 +35,9 @@ const UID_SLOTS: u32 = 16_384;
 const UID_FIRST: u32 = 1_000_000_000;
 /// Ids in one range.
 pub(crate) const UID_RANGE: u32 = 65_536;
+/// All ids that boxes may be given.
+pub(crate) const UIDS: std::ops::Range<u64> =
+    UID_FIRST as u64..UID_FIRST as u64 + UID_SLOTS as u64 * UID_RANGE as u64;
 
 /// The state directory.
 #[derive(Debug, Clone)]

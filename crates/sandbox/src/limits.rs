@@ -22,6 +22,8 @@ pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.
 pub(crate) const COPY_OUT_BYTES: u64 = 64 << 30;
+/// Boxes that are made or removed, and trees that are copied, at the same time; the rest waits.
+pub(crate) const BLOCKING_THREADS: usize = 64;
 /// Connections that wait to be accepted by a guest.
 pub(crate) const BACKLOG: i32 = 128;
 

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use glasshouse_trace::{Retention, prune};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::client::Link;
 use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
-use crate::limits::{LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::{Created, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
@@ -100,9 +101,7 @@ impl Sandboxes {
                 format!("box {} has ended; `glass gc` removes what is left", info.id),
             ));
         }
-        let (house, known) = (self.clone(), info.clone());
-        let stream = blocking(move || house.inner.runtimes.get(known.runtime).connect(&known)).await?;
-        let link = Link::start(stream).await?;
+        let link = Link::start(self.inner.runtimes.get(info.runtime).connect(&info)?).await?;
         let mut record = self.record(&info, &[]);
         driver::collect_unrecorded(&link, &mut record).await?;
         Ok(self.drive(info, link, record))
@@ -151,9 +150,7 @@ impl Sandboxes {
 
     /// Puts on record what ended in the box while nobody looked.
     async fn last_words(&self, info: &SandboxInfo, record: &mut Record) -> Result<()> {
-        let (house, known) = (self.clone(), info.clone());
-        let stream = blocking(move || house.inner.runtimes.get(known.runtime).connect(&known)).await?;
-        let link = Link::start(stream).await?;
+        let link = Link::start(self.inner.runtimes.get(info.runtime).connect(info)?).await?;
         driver::collect_unrecorded(&link, record).await
     }
 
@@ -282,10 +279,16 @@ impl Sandboxes {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(e) => Err(Error::new(ErrorKind::Failed, format!("the work was broken off: {e}"))),
-    }
+    // Not tokio's own threads: those panic where the host has no thread left to give.
+    static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
+    let broken_off = |_| Error::new(ErrorKind::Failed, "the work was broken off");
+    let _room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
+    let (answer, wait) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
+        let _ = answer.send(work());
+    });
+    thread.context("start a thread (is the limit of processes reached?)")?;
+    wait.await.map_err(broken_off)?
 }
 
 /// Ten letters that are easy to read and to say, at random.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
-use glasshouse_sandbox::{Level, SandboxInfo};
+use glasshouse_sandbox::{Level, Sandbox, SandboxInfo, SandboxSpec, Sandboxes};
 use serde_json::json;
 
 use crate::args::{BoxOptions, Global, Surroundings};
+use crate::session::{Part, signal_code};
+use crate::signals::{Impatient, Signals};
 use crate::{duration, output};
 
 /// Create a box that stays, and print its id alone
@@ -44,15 +46,54 @@ impl Create {
         spec.cwd = self.surroundings.cwd;
         spec.user = self.surroundings.user;
         spec.owner = self.owner;
-        let sandbox = global.open()?.create(spec).await?;
+        let mut signals = Signals::of(Part::default())?;
+        let sandbox = match make(&global.open()?, spec, &mut signals).await? {
+            Made::Box(sandbox) => sandbox,
+            Made::Stopped(signal) => return Ok(signal_code(signal)),
+        };
         if let Some(warning) = warning(sandbox.info()) {
             global.say(&warning);
         }
-        match global.json {
-            true => output::print_json(&json!({ "id": sandbox.id() }))?,
-            false => output::print([sandbox.id()])?,
+        let told = match global.json {
+            true => output::print_json(&json!({ "id": sandbox.id() })),
+            false => output::print([sandbox.id()]),
+        };
+        // A box whose id nobody knows would only lie around.
+        if told.is_err() {
+            remove(&sandbox, &mut signals).await?;
         }
-        Ok(0)
+        told.map(|()| 0)
+    }
+}
+
+/// What became of a box that was to be made.
+pub(super) enum Made {
+    /// It lives.
+    Box(Sandbox),
+    /// We were told to end by this signal, and nothing is left of it.
+    Stopped(i32),
+}
+
+/// Makes a box, or leaves nothing behind.
+pub(super) async fn make(house: &Sandboxes, spec: SandboxSpec, signals: &mut Signals) -> Result<Made> {
+    match signals.through(house.create(spec)).await {
+        Ok((sandbox, None)) => Ok(Made::Box(sandbox?)),
+        Ok((sandbox, Some(signal))) => {
+            // A box that was not made is what whoever stopped us wanted.
+            if let Ok(sandbox) = sandbox {
+                remove(&sandbox, signals).await?;
+            }
+            Ok(Made::Stopped(signal))
+        }
+        Err(Impatient { signal }) => Ok(Made::Stopped(signal)),
+    }
+}
+
+/// Removes a box, unless somebody insists that we leave: whoever looks next removes it then.
+pub(super) async fn remove(sandbox: &Sandbox, signals: &mut Signals) -> Result<()> {
+    match signals.through(sandbox.destroy()).await {
+        Ok((done, _)) => done.with_context(|| format!("cannot remove the box {}", sandbox.id())),
+        Err(Impatient { .. }) => Ok(()),
     }
 }
 

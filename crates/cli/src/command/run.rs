@@ -1,13 +1,14 @@
 //! `glass run`: a fresh box for one command.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use glasshouse_sandbox::{Sandbox, SandboxSpec};
+use glasshouse_sandbox::SandboxSpec;
 
+use super::create::{Made, make, remove};
 use super::exec::Foreground;
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::session::signal_code;
-use crate::signals::{Impatient, Signals};
+use crate::signals::Signals;
 use crate::words::Limited;
 
 /// Run a command in a fresh box, and remove the box
@@ -35,31 +36,16 @@ impl Run {
         let spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
         let part = self.command.part();
         let exec = self.command.spec(part)?;
-        let sandboxes = global.open()?;
         // From here on a signal must not end us before the box is removed.
         let mut signals = Signals::of(part)?;
-        let sandbox = match signals.through(sandboxes.create(spec)).await {
-            Ok((sandbox, None)) => sandbox?,
-            Ok((sandbox, Some(signal))) => {
-                // A box that was not made is what whoever stopped us wanted.
-                if let Ok(sandbox) = sandbox {
-                    remove(&sandbox, &mut signals).await?;
-                }
-                return Ok(signal_code(signal));
-            }
-            Err(Impatient { signal }) => return Ok(signal_code(signal)),
+        let sandbox = match make(&global.open()?, spec, &mut signals).await? {
+            Made::Box(sandbox) => sandbox,
+            Made::Stopped(signal) => return Ok(signal_code(signal)),
         };
         let foreground = Foreground { global, sandbox: &sandbox, part, limited: Limited::Here };
         let code = foreground.run(exec, &mut signals).await;
-        remove(&sandbox, &mut signals).await?;
-        code
-    }
-}
-
-/// Removes the box, unless somebody insists that we leave: it dies with us then.
-async fn remove(sandbox: &Sandbox, signals: &mut Signals) -> Result<()> {
-    match signals.through(sandbox.destroy()).await {
-        Ok((done, _)) => done.with_context(|| format!("cannot remove the box {}", sandbox.id())),
-        Err(Impatient { .. }) => Ok(()),
+        let removed = remove(&sandbox, &mut signals).await;
+        let code = code?;
+        removed.map(|()| code)
     }
 }

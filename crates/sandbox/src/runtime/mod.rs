@@ -50,13 +50,13 @@ pub(crate) struct Created {
     pub(crate) stream: UnixStream,
 }
 
-/// What every runtime does. All of it may block; callers see to that.
+/// What every runtime does. Making and removing take their time; callers see to that.
 pub(crate) trait Runtime: Send + Sync {
     /// What it can do here.
     fn probe(&self) -> RuntimeReport;
     /// Makes a box. When this fails, nothing of it is left.
     fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created>;
-    /// A new stream to the guest of a living box.
+    /// A new stream to the guest of a living box. Does not wait.
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream>;
     /// Ends a box and removes all of it. May be called again.
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;

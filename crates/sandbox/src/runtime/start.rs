@@ -130,7 +130,8 @@ impl Watch {
             .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
         let mut bytes = Vec::new();
         frame::put(&mut bytes, 0, Kind::Request, &body);
-        Ok(descriptor::send_with_fds(self.stream.as_fd(), &bytes, fds).context("send the plan")?)
+        let sent = descriptor::send_with_fds(self.stream.as_fd(), &bytes, fds);
+        Ok(sent.map_err(|e| broken(&format!("its builder ended before it had its plan ({e})")))?)
     }
 
     /// Reads reports until the box is ready.
@@ -161,7 +162,12 @@ impl Watch {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(broken("its first process ended without a word").into()),
                 Ok(n) => self.decoder.feed(&buffer[..n]),
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                // Time may be up; or a signal came, after which a read with a time-out is not taken up again.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
+                    ) => {}
                 Err(e) => return Err(Error::io("listen to the guest", e).into()),
             }
         }

@@ -26,7 +26,7 @@ use glasshouse_protocol::{Request, Rlimit, RlimitKind};
 pub(crate) use limit::guest_limits;
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{Claim, Home};
+use crate::home::{Claim, Home, UIDS};
 use crate::image::{Base, source};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, connect_in, describe};
@@ -36,6 +36,7 @@ use plan::{Decisions, Users};
 pub(crate) struct Native {
     home: Home,
     trees: Trees,
+    root: bool,
 }
 
 /// Looks where cgroups can be made, under a name that tells homes apart.
@@ -61,6 +62,14 @@ pub(crate) fn ask_to_shut_down(mut stream: &UnixStream) {
     }
 }
 
+/// Whether a `uid_map` has numbers for all of these ids.
+fn covers(map: &str, ids: std::ops::Range<u64>) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        matches!(numbers[..], [first, _, count] if first <= ids.start && first + count >= ids.end)
+    })
+}
+
 /// What every guest is told, whatever its runtime.
 pub(crate) fn guest_config(spec: &SandboxSpec) -> GuestConfig {
     GuestConfig {
@@ -75,11 +84,15 @@ pub(crate) fn guest_config(spec: &SandboxSpec) -> GuestConfig {
 impl Native {
     pub(crate) fn new(home: Home) -> Result<Native> {
         let trees = discover_trees(&home)?;
-        Ok(Native { home, trees })
+        let maps = start::read_small("/proc/self/uid_map").unwrap_or_default();
+        let root = rustix::process::geteuid().is_root() && covers(&maps, UIDS);
+        Ok(Native { home, trees, root })
     }
 
+    /// Whether we are root over enough ids to give boxes ranges of their own. Root of a user namespace that has one id
+    /// (a rootless container) is not, and is served like any other user.
     fn is_root(&self) -> bool {
-        rustix::process::geteuid().is_root()
+        self.root
     }
 
     /// Which users the box has. `shift`: the kernel is believed to be able to shift layers.
@@ -329,5 +342,18 @@ impl Runtime for Native {
 
     fn traces_outside(&self) -> Result<Vec<String>> {
         self.trees.list().context("list cgroups")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_the_ids_can_give_them_to_boxes() {
+        assert!(covers("         0          0 4294967295\n", UIDS));
+        assert!(!covers("         0       1001          1\n", UIDS));
+        assert!(!covers("         0     100000      65536\n", UIDS));
+        assert!(!covers("", UIDS));
     }
 }
