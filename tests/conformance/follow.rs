@@ -2,10 +2,9 @@
 
 use glasshouse_sandbox::{Exec, ExecEvent, ExecSpec, ExitReport, OutputStream, Sandbox};
 
-use crate::stage::within;
+use crate::stage::WAIT_LIMIT;
 
 /// A command that is being read.
-#[derive(Debug)]
 pub(crate) struct Follow {
     pub(crate) exec: Exec,
     /// All of stdout so far.
@@ -21,6 +20,16 @@ pub(crate) struct Follow {
     /// Set when a reader that does not follow has all.
     pub(crate) up_to_date: Option<u64>,
     lines_taken: usize,
+}
+
+impl std::fmt::Debug for Follow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let last =
+            |bytes: &[u8]| String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(300)..]).into_owned();
+        write!(f, "command {} at {}, ", self.exec.id(), self.place)?;
+        write!(f, "stdout …{:?}, stderr …{:?}", last(&self.stdout), last(&self.stderr))?;
+        write!(f, ", gaps {:?}, ended {:?}", self.gaps, self.report)
+    }
 }
 
 impl Follow {
@@ -49,7 +58,10 @@ impl Follow {
 
     /// Takes the next event. Whether there was one.
     pub(crate) async fn step(&mut self) -> bool {
-        let Some(event) = within("the next event of a command", self.exec.next()).await else { return false };
+        let Ok(event) = tokio::time::timeout(WAIT_LIMIT, self.exec.next()).await else {
+            panic!("nothing more happens to a command after {WAIT_LIMIT:?}: {self:?}");
+        };
+        let Some(event) = event else { return false };
         match event {
             ExecEvent::Output(chunk) => {
                 assert_eq!(chunk.offset, self.place, "output is numbered without a gap");

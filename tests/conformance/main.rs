@@ -6,13 +6,16 @@
 
 mod stage;
 
+mod alone;
 mod follow;
 
 mod background;
 mod command;
 mod crowd;
 mod deadline;
+mod ends;
 mod output;
+mod report;
 mod signal;
 mod stdin;
 mod terminal;

@@ -2,15 +2,17 @@
 
 use glasshouse_sandbox::{ErrorKind, ExecSpec, ExecState, Exit, Killer, Sandbox};
 
+use crate::alone::{is_alone, run_alone};
 use crate::follow::Follow;
 use crate::stage::{
-    Stage, argv, exit_of, on_every_runtime, open, perl, runs, settle, shell, start_with_pid, stdout_of,
+    Stage, argv, exit_of, on_every_runtime, open, perl, run, runs, settle, shell, start_with_pid, stdout_of,
     wait_gone,
 };
 
 on_every_runtime![
     signal_death_is_not_an_exit_code,
     a_crash_is_its_signal,
+    what_the_host_ignores_commands_do_not,
     a_signal_reaches_the_main_process_alone,
     a_signal_may_go_to_the_whole_group,
     a_signal_to_nobody_or_of_no_kind_is_refused,
@@ -33,6 +35,20 @@ async fn signal_death_is_not_an_exit_code(sandbox: &Sandbox) {
 async fn a_crash_is_its_signal(sandbox: &Sandbox) {
     // Perl reads a string at an address where there is nothing.
     assert_eq!(exit_of(sandbox, perl("print unpack 'p', pack 'Q', 1")).await, Exit::Signal { signal: 11 });
+}
+
+/// A process passes on to others what it ignores, so this one has to ignore something first: it is run once more by a
+/// shell that does.
+async fn what_the_host_ignores_commands_do_not(sandbox: &Sandbox) {
+    let name = format!("signal::{}::what_the_host_ignores_commands_do_not", sandbox.info().runtime.name());
+    if !is_alone() {
+        let shell = ["sh", "-c", "trap '' HUP INT QUIT PIPE TERM USR1; exec \"$0\" \"$@\""];
+        return run_alone(&name, &shell).await;
+    }
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    assert!(!own.contains("SigIgn:\t0000000000000000"), "this process ignores something itself");
+    let output = run(sandbox, argv(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"])).await;
+    assert_eq!(text(&output.stdout), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
 /// Two processes of one group that say who has heard a signal; first of all, the number of the child.

@@ -39,9 +39,12 @@ async fn a_terminal_has_the_size_that_was_asked_for(sandbox: &Sandbox) {
 }
 
 async fn another_size_is_seen_and_announced(sandbox: &Sandbox) {
-    // The handler speaks of what it was told; the first line says that it is there to be told.
-    let script =
-        r#"$| = 1; $SIG{WINCH} = sub { print "told: ", `stty size` }; print "ready\n"; sleep 1000 while 1"#;
+    // The handler speaks of what it was told; the first line says that it is there to be told. Perl looks for signals
+    // between two naps, so those are short.
+    let script = r#"
+        $| = 1; $SIG{WINCH} = sub { print "told: ", `stty size` };
+        print "ready\n"; select undef, undef, undef, 0.05 while 1
+    "#;
     let mut watcher = Follow::start(sandbox, in_terminal(perl(script))).await;
     watcher.until("ready").await;
     let input = watcher.exec.input();
@@ -54,7 +57,8 @@ async fn another_size_is_seen_and_announced(sandbox: &Sandbox) {
 }
 
 async fn control_c_interrupts_the_foreground(sandbox: &Sandbox) {
-    let line = "trap 'echo caught; exit 9' INT; echo ready; sleep 1000; echo not reached";
+    // A shell hears of it when what it waits for has ended, so that does not last.
+    let line = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done";
     let mut patient = Follow::start(sandbox, in_terminal(shell(line))).await;
     patient.until("ready").await;
     patient.exec.input().write(b"\x03").await.unwrap();

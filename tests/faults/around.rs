@@ -113,7 +113,7 @@ impl Site {
     /// An image without anything in it.
     fn empty_image(&self) -> String {
         let path = self.house.path().join("image");
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir_all(&path).expect("the house is ours");
         format!("dir:{}", path.display())
     }
 }

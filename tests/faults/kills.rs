@@ -48,8 +48,8 @@ impl Rounds {
     fn new(mode: Mode) -> Rounds {
         let site = Site::new(mode);
         let file = site.house.path().join("file");
-        std::fs::write(&file, vec![7; 1 << 20]).unwrap();
-        Rounds { file: file.to_str().unwrap().to_owned(), site, cleanings: 0 }
+        std::fs::write(&file, vec![7; 1 << 20]).expect("the house is ours");
+        Rounds { file: file.display().to_string(), site, cleanings: 0 }
     }
 
     /// A box, if the command wants one; for `gc` one that has died.
@@ -94,8 +94,8 @@ impl Rounds {
         let id = self.prepare(command);
         let mut program = self.start(command, id.as_deref());
         victim::spin(delay);
-        program.kill().unwrap();
-        program.wait().unwrap();
+        program.kill().expect("it is our child");
+        program.wait().expect("it is our child");
         if let Some(id) = id.filter(|_| matches!(command, "exec" | "cp")) {
             assert_eq!(self.site.living(), [id.as_str()], "{command} is not the owner of the box");
             assert_eq!(self.site.ok(&["exec", &id, "--", "echo", "alive"]), "alive");
@@ -120,17 +120,12 @@ impl Rounds {
             victim::spin(delay);
             victim::kill(&pidfd);
         }
-        let output = program.wait_with_output().unwrap();
-        let (stdout, stderr) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if output.status.success() {
+        let (code, stdout, stderr) = end(program);
+        if code == Some(0) {
             return false;
         }
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(
-            stdout.is_empty() && stderr.lines().count() == 1 && stderr.starts_with("glass: "),
-            "{stdout}{stderr}"
-        );
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+        assert!(stderr.lines().count() == 1 && stderr.starts_with("glass: "), "{stderr}");
         // The creator lives and cleans up itself, without any further command.
         self.site.nothing_left(&format!("kill -9 of the {part:?}: {stderr}"));
         true
@@ -177,6 +172,7 @@ impl Rounds {
             }
         };
         self.clean(&format!("{kill:?} after {delay:?} ({:?})", self.site.house.mode));
+        traces::hold(&self.site.house.home());
         hit
     }
 }

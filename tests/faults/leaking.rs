@@ -59,7 +59,7 @@ fn needs_root() -> bool {
 }
 
 fn cgroup_tree(kind: &str) -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.contains(&format!(" - {kind} ")))?;
     Some(line.split(' ').nth(4)?.into())
 }
@@ -67,7 +67,7 @@ fn cgroup_tree(kind: &str) -> Option<PathBuf> {
 #[test]
 fn a_process_in_a_namespace_of_its_own_is_seen() {
     check(
-        &["process", "process namespace below ours", "\"cat\""],
+        &["process", "process namespace below ours"],
         |_| waiting("exec unshare --user --map-root-user --pid --fork"),
         end,
     );

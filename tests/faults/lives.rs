@@ -113,6 +113,7 @@ fn a_box_that_has_died_is_told_and_removed() {
         assert_eq!(site.ok(&["gc"]), id);
         let told = site.refused(&["exec", &id, "--", "true"]);
         assert!(told.contains("no box"), "{told}");
+        assert_eq!(site.living(), Vec::<String>::new());
         // Its name is free again.
         let other = site.ok(&["create", "--name", "it"]);
         site.ok(&["kill", "it"]);

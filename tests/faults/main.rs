@@ -52,7 +52,8 @@ fn open(home: &Path) -> Sandboxes {
 /// Makes a box in this process, so that the guest's program is in its memory: that stays, for the next box.
 fn guest_in_memory() {
     let (dir, threads) = (glasshouse_tests::scratch(), event_loop());
-    let sandbox = threads.block_on(open(dir.path()).create(SandboxSpec::default())).expect("a box can be made");
+    let sandbox =
+        threads.block_on(open(dir.path()).create(SandboxSpec::default())).expect("a box can be made");
     threads.block_on(sandbox.destroy()).expect("a box can be removed");
 }
 

@@ -17,23 +17,24 @@ const GROWTH_BYTES_MAX: u64 = 1 << 20;
 const WARM_UP: usize = 100;
 
 fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+    std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
 }
 
 async fn one_box(house: &Sandboxes, with_command: bool) {
-    let sandbox = house.create(SandboxSpec::default()).await.unwrap();
+    let sandbox = house.create(SandboxSpec::default()).await.expect("a box can be made");
     if with_command {
         let program = Program::Argv(vec!["true".into()]);
-        let output = sandbox.exec(ExecSpec { program, ..ExecSpec::default() }).await.unwrap().collect().await;
+        let exec = sandbox.exec(ExecSpec { program, ..ExecSpec::default() }).await.expect("it lives");
+        let output = exec.collect().await;
         assert!(output.report.exit.success(), "{:?}", output.report);
     }
-    sandbox.destroy().await.unwrap();
+    sandbox.destroy().await.expect("a box can be removed");
 }
 
 fn many(home: &Path, count: usize, mode: &str) {

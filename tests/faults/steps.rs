@@ -63,7 +63,7 @@ impl Site<'_> {
             let message = match self.create(spec) {
                 Ok(sandbox) => {
                     assert_eq!(time, 0, "{when}: it failed before");
-                    self.threads.block_on(sandbox.destroy()).unwrap();
+                    self.threads.block_on(sandbox.destroy()).expect("a box can be removed");
                     return None;
                 }
                 Err(error) => error.to_string(),

@@ -37,7 +37,8 @@ fn gc_never_takes_a_box_that_lives_or_is_being_made() {
                 count
             });
             // On a fresh home: the first of them also make the image's layer.
-            let creators: Vec<_> = (0..CREATORS).map(|_| scope.spawn(|| create_and_use(&site, &doomed))).collect();
+            let creators: Vec<_> =
+                (0..CREATORS).map(|_| scope.spawn(|| create_and_use(&site, &doomed))).collect();
             let results: Vec<_> = creators.into_iter().map(|creator| creator.join()).collect();
             done.store(true, Ordering::SeqCst);
             results.into_iter().for_each(|result| result.expect("no creator failed"));
@@ -54,7 +55,7 @@ fn create_and_use(site: &Site, doomed: &Mutex<BTreeSet<String>>) {
     for _ in 0..BOXES {
         let id = site.ok(&["create"]);
         assert_eq!(site.ok(&["exec", &id, "--", "echo", "alive"]), "alive");
-        doomed.lock().unwrap().insert(id.clone());
+        doomed.lock().expect("no thread has failed").insert(id.clone());
         assert_eq!(site.ok(&["kill", &id]), id);
     }
 }

@@ -306,17 +306,32 @@ fn overlay(
     base: Option<u32>,
     userxattr: bool,
 ) -> Result<OwnedFd, Stumble> {
-    scratch()?;
-    let mut names = Vec::new();
-    for (n, lower) in lowers.iter().enumerate() {
-        let name = n.to_string();
-        make_dir(&name)?;
+    // Taken before anything covers them: the state directory may lie below the scratch directory.
+    let mut layers = Vec::new();
+    for lower in lowers {
         let layer = copy_checked(lower, false)?;
         if let Some(namespace) = namespace {
             on(&lower.path, mount::map_owners(layer.as_fd(), namespace.as_fd(), false))?;
         }
         on(&lower.path, mount::set_attributes(layer.as_fd(), read_only(), false))?;
-        on(&lower.path, mount::attach_at(layer.as_fd(), &name))?;
+        layers.push(layer);
+    }
+    let top_dir = match top {
+        Top::Directory(source) => {
+            let dir = copy_checked(source, false)?;
+            if let Some(namespace) = namespace {
+                on(&source.path, mount::map_owners(dir.as_fd(), namespace.as_fd(), false))?;
+            }
+            Some(dir)
+        }
+        Top::Memory { .. } => None,
+    };
+    scratch()?;
+    let mut names = Vec::new();
+    for (n, layer) in layers.iter().enumerate() {
+        let name = n.to_string();
+        make_dir(&name)?;
+        on(&name, mount::attach_at(layer.as_fd(), &name))?;
         names.push(name);
     }
     make_dir("t")?;
@@ -327,13 +342,7 @@ fn overlay(
         on("capabilities", caps::raise_permitted())?;
     }
     match top {
-        Top::Directory(source) => {
-            let dir = copy_checked(source, false)?;
-            if let Some(namespace) = namespace {
-                on(&source.path, mount::map_owners(dir.as_fd(), namespace.as_fd(), false))?;
-            }
-            on(&source.path, mount::attach_at(dir.as_fd(), "t"))?;
-        }
+        Top::Directory(_) => on("t", top_dir.iter().try_for_each(|dir| mount::attach_at(dir.as_fd(), "t")))?,
         Top::Memory { bytes, inodes } => {
             let (size, inodes) = (bytes.to_string(), inodes.to_string());
             let owner = base.unwrap_or(0).to_string();

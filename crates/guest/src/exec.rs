@@ -184,6 +184,7 @@ impl Exec {
         // A process inherits this from whoever starts it. That commands go first when memory runs out is worth two
         // writes; if one fails, they go as everybody else.
         let set_oom_score = |score: &[u8]| around.oom_score.map(|file| rustix::io::write(file, score));
+        let started = Instant::now();
         set_oom_score(b"1000");
         let spawned = spawn::spawn(&command);
         set_oom_score(b"0");
@@ -196,7 +197,9 @@ impl Exec {
             }
         };
         drop(command);
-        Ok(Exec::running(id, spec, around, &rlimits, child, ends, mark, client))
+        let mut exec = Exec::running(id, spec, around, &rlimits, child, ends, mark, client);
+        exec.started = started;
+        Ok(exec)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one place where a command's parts come together")]

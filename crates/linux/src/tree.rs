@@ -1,12 +1,18 @@
 //! Trees of files that somebody else made: removing them without believing anything about them.
 
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Removes `name` in `dir`, whatever it is and however deep, following no link. Missing is no error.
+/// How often a directory is tried again into which somebody keeps putting things.
+const ROUNDS_MAX: usize = 100;
+
+/// Removes `name` in `dir`, whatever it is and however deep, following no link. Missing is no error, also when somebody
+/// else removes the same tree at the same time.
 ///
 /// Subdirectories are first moved up next to the root of the tree, so that neither the depth of a hostile tree nor
 /// its width costs more than two descriptors and no recursion.
@@ -16,50 +22,70 @@ pub fn remove(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(e) => return Err(e.into()),
     }
-    let top = open_dir(dir, name)?;
+    let Some(top) = open_dir(dir, CString::new(name)?.as_c_str())? else { return Ok(()) };
     let mut next = 0u64;
-    let mut moved = empty_dir(top.as_fd(), top.as_fd(), &mut next)?;
-    while let Some(child) = moved.pop() {
-        let fd = open_dir(top.as_fd(), &child)?;
-        moved.extend(empty_dir(fd.as_fd(), top.as_fd(), &mut next)?);
-        rustix::fs::unlinkat(&top, child.as_str(), AtFlags::REMOVEDIR)?;
+    for _ in 0..ROUNDS_MAX {
+        let mut moved = empty_dir(top.as_fd(), None, &mut next)?;
+        while let Some(child) = moved.pop() {
+            if let Some(fd) = open_dir(top.as_fd(), child.as_c_str())? {
+                moved.extend(empty_dir(fd.as_fd(), Some(top.as_fd()), &mut next)?);
+            }
+            missing_is_fine(
+                rustix::fs::unlinkat(&top, child.as_c_str(), AtFlags::REMOVEDIR),
+                &[Errno::NOTEMPTY],
+            )?;
+        }
+        match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // Somebody else moved something up in the meantime.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
-    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(e) => Err(e.into()),
+    Err(Errno::NOTEMPTY.into())
+}
+
+fn missing_is_fine(result: rustix::io::Result<()>, too: &[Errno]) -> io::Result<()> {
+    match result {
+        Err(e) if e != Errno::NOENT && !too.contains(&e) => Err(e.into()),
+        _ => Ok(()),
     }
 }
 
-fn open_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+fn open_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-    match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+    let opened = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         // Its maker took our right to look: it is ours all the same.
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty())?;
-            Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+            missing_is_fine(rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty()), &[])?;
+            rustix::fs::openat(dir, name, flags, Mode::empty())
         }
-        other => Ok(other?),
+        opened => opened,
+    };
+    match opened {
+        Err(Errno::NOENT) => Ok(None),
+        opened => Ok(Some(opened?)),
     }
 }
 
-/// Removes what can be removed in `dir`, moves directories that are not empty to `top`, and names those.
-fn empty_dir(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, next: &mut u64) -> io::Result<Vec<String>> {
+/// Removes what can be removed in `dir`. Directories that are not empty are moved to `top`, or, if this is the top, left
+/// where they are; their names there come back.
+fn empty_dir(dir: BorrowedFd<'_>, top: Option<BorrowedFd<'_>>, next: &mut u64) -> io::Result<Vec<CString>> {
     // The maker may have taken the right to write too. Failing to give it back shows in what follows.
     let _ = rustix::fs::fchmod(dir, Mode::RWXU);
-    let mut moved = Vec::new();
-    let inside_top = rustix::fs::fstat(dir)?.st_ino == rustix::fs::fstat(top)?.st_ino;
+    let mut full = BTreeSet::new();
     loop {
-        let mut left = 0;
+        let mut changed = false;
         for entry in Dir::read_from(dir)? {
-            let entry = entry?;
+            let entry = match entry {
+                Err(Errno::NOENT) => break,
+                entry => entry?,
+            };
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            if matches!(name.to_bytes(), b"." | b"..") || (top.is_none() && full.contains(name)) {
                 continue;
             }
-            if inside_top && moved.iter().any(|m: &String| m.as_bytes() == name.to_bytes()) {
-                continue;
-            }
-            left += 1;
+            changed = true;
             if entry.file_type() != FileType::Directory {
                 match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => continue,
@@ -73,25 +99,30 @@ fn empty_dir(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, next: &mut u64) -> io::Re
                 Err(e) => return Err(e.into()),
             }
             let _ = rustix::fs::chmodat(dir, name, Mode::RWXU, AtFlags::empty());
-            moved.push(move_up(dir, name, top, next)?);
+            match top {
+                Some(top) => full.extend(move_up(dir, name, top, next)?),
+                None => drop(full.insert(name.to_owned())),
+            }
         }
-        if left == 0 {
-            return Ok(moved);
+        if !changed {
+            return Ok(full.into_iter().collect());
         }
     }
 }
 
+/// Moves a directory to the top under a name that is free there. `None`: it is gone.
 fn move_up(
     dir: BorrowedFd<'_>,
-    name: &std::ffi::CStr,
+    name: &CStr,
     top: BorrowedFd<'_>,
     next: &mut u64,
-) -> io::Result<String> {
+) -> io::Result<Option<CString>> {
     loop {
         *next += 1;
-        let new = format!(".glass-{next}");
-        match rustix::fs::renameat_with(dir, name, top, new.as_str(), rustix::fs::RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(new),
+        let new = CString::new(format!(".glass-{next}"))?;
+        match rustix::fs::renameat_with(dir, name, top, new.as_c_str(), rustix::fs::RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(Some(new)),
+            Err(Errno::NOENT) => return Ok(None),
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
@@ -125,5 +156,25 @@ mod tests {
         remove(parent.as_fd(), "tree").unwrap();
         assert!(!root.exists() && outside.exists());
         remove(parent.as_fd(), "tree").unwrap();
+    }
+
+    #[test]
+    fn two_at_once_remove_one_tree_without_a_quarrel() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            for n in 0..300 {
+                std::fs::create_dir_all(dir.path().join(format!("tree/{}/{n}/x", n % 7))).unwrap();
+                std::fs::write(dir.path().join(format!("tree/{}/{n}/file", n % 7)), "x").unwrap();
+            }
+            let remove_it = || {
+                let parent = File::open(dir.path()).unwrap();
+                remove(parent.as_fd(), "tree").unwrap();
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(remove_it);
+                scope.spawn(remove_it);
+            });
+            assert!(!dir.path().join("tree").exists(), "round {round}");
+        }
     }
 }

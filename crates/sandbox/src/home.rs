@@ -135,10 +135,9 @@ impl Home {
     /// The id that an id, the beginning of one, or a name stands for.
     pub(crate) fn resolve(&self, name: &str) -> Result<String> {
         let unknown = || {
-            let shown = name.escape_debug();
             Error::new(
                 ErrorKind::NotFound,
-                format!("there is no box {shown:?}; `glass list` shows those that are"),
+                format!("there is no box {name:?}; `glass list` shows those that are"),
             )
         };
         if name.is_empty() || name.contains('/') || name.starts_with('.') {

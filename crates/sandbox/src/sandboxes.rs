@@ -14,7 +14,7 @@ use crate::home::Home;
 use crate::image;
 use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
-use crate::runtime::{Created, RuntimeReport, Runtimes};
+use crate::runtime::{Children, Created, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
 use crate::spec::{RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
@@ -34,6 +34,7 @@ pub struct Sandboxes {
 struct Inner {
     home: Home,
     runtimes: Runtimes,
+    children: Children,
 }
 
 /// What was left behind, and is removed.
@@ -62,19 +63,21 @@ impl Sandboxes {
     pub fn open(settings: Settings) -> Result<Sandboxes> {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home)?;
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes }) })
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children: Children::default() }) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
         let (house, asked) = (self.clone(), spec.clone());
-        let Created { info, stream } = blocking(move || {
+        let Created { info, stream, pidfd } = blocking(move || {
             let base = image::resolve(&house.inner.home, &asked.image)?;
             let id = new_id()?;
             house.inner.runtimes.get(asked.runtime).create(&id, &asked, &base)
         })
         .await?;
+        self.inner.children.reap();
+        self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
         record.created(&info, &spec.env);
         let link = Link::start(stream).await?;
@@ -156,7 +159,10 @@ impl Sandboxes {
 
     pub(crate) async fn remove(&self, info: SandboxInfo) -> Result<()> {
         let house = self.clone();
-        blocking(move || house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)).await
+        let removed =
+            blocking(move || house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)).await;
+        self.inner.children.reap();
+        removed
     }
 
     async fn remove_ruin(&self, id: String) -> Result<()> {
@@ -166,6 +172,7 @@ impl Sandboxes {
 
     /// Removes every box that has died. Which.
     async fn clean_dead(&self) -> Result<Vec<String>> {
+        self.inner.children.reap();
         let mut cleaned = Vec::new();
         for id in self.dead()? {
             match self.inner.home.read_info(&id) {

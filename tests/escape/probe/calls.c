@@ -5,6 +5,13 @@
 
 static long first_pidfd(void) { return syscall(NR_pidfd_open, 1, 0); }
 
+static long attach(pid_t pid) {
+    if (syscall(SYS_ptrace, 16, pid, 0, 0)) return -1;
+    // It worked; let it go on again.
+    waitpid(pid, NULL, __WALL);
+    return syscall(SYS_ptrace, 17, pid, 0, 0);
+}
+
 // A terminal of our own, and the one that controls us: whatever is done to it concerns nobody else.
 static int terminal(void) {
     setsid();

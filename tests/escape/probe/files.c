@@ -17,7 +17,10 @@ static int try_one(const char *path, const struct stat *stat, int kind, struct F
             unlink(file);
             close(fd);
         }
-        if (mkdir(file, 0700) == 0) printf("made %s/\n", file);
+        if (mkdir(file, 0700) == 0) {
+            printf("made %s/\n", file);
+            rmdir(file);
+        }
         return 0;
     }
     if (kind != FTW_F) return 0;

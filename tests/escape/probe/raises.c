@@ -9,15 +9,15 @@ static long raise_limit(long resource, long b, long c) {
     return setrlimit(resource, &limit);
 }
 
-static long policy(long policy, long b, long c) {
+static long policy(long policy, long pid, long c) {
     struct sched_param parameter = {policy == SCHED_FIFO || policy == SCHED_RR ? 1 : 0};
-    return syscall(SYS_sched_setscheduler, 0, policy, &parameter);
+    return syscall(SYS_sched_setscheduler, pid, policy, &parameter);
 }
 
-static long attr(long policy, long nice, long c) {
+static long attr(long policy, long nice, long pid) {
     struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t run, deadline, period; }
     attr = {48, policy, 0, nice, policy == SCHED_FIFO, 1000000, 5000000, 10000000};
-    return syscall(SYS_sched_setattr, 0, &attr, 0);
+    return syscall(SYS_sched_setattr, pid, &attr, 0);
 }
 
 static long nicer(long nice, long b, long c) { return setpriority(PRIO_PROCESS, 0, nice); }
@@ -71,6 +71,8 @@ void raises(void) {
     attempt("scheduler fifo, reset on fork", policy, SCHED_FIFO | 0x40000000, 0, 0);
     attempt("scheduler deadline", policy, 6, 0, 0);
     attempt("scheduler ext", policy, 7, 0, 0);
+    attempt("scheduler fifo of nobody", policy, SCHED_FIFO, -1, 0);
+    attempt("sched_setattr of nobody", attr, SCHED_OTHER, 0, -1);
     attempt("sched_setattr fifo", attr, SCHED_FIFO, 0, 0);
     attempt("sched_setattr deadline", attr, 6, 0, 0);
     attempt("sched_setattr nice -20", attr, SCHED_OTHER, -20, 0);

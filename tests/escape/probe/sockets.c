@@ -65,6 +65,9 @@ void sockets(void) {
             snprintf(name, sizeof name, "socket %d %d", family, types[i]);
             attempt(name, one, family, types[i], 0);
         }
+        // With a flag that is none, which the kernel refuses before it looks at the family.
+        snprintf(name, sizeof name, "socket %d flag", family);
+        attempt(name, one, family, 0x105, 0);
         snprintf(name, sizeof name, "socketpair %d", family);
         attempt(name, pair, family, 1, 0);
     }
@@ -81,6 +84,8 @@ void sockets(void) {
     }
     attempt("packet all", one, 17, 3, 0x0300);
     attempt("inet packet", one, 2, 10, 0x0300);
+    attempt("inet raw flag", one, 2, 0x103, 1);
+    attempt("inet stream 132 flag", one, 2, 0x101, 132);
     attempt("inet raw icmp", one, 2, 3, 1);
     attempt("inet raw raw", one, 2, 3, 255);
     attempt("inet6 raw icmp", one, 10, 3, 58);

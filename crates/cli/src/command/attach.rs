@@ -41,13 +41,13 @@ pub(crate) struct Attach {
 impl Attach {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let part = Part { raw: self.raw, onlooker: true, ..Part::default() };
-        let mut signals = Signals::of(part)?;
         let sandbox = global.connect(&self.name).await?;
         let exec = sandbox.attach(self.exec, self.from, !self.no_follow).await?;
         if global.json && self.no_follow {
             output::print_json(&so_far(exec).await)?;
             return Ok(0);
         }
+        let mut signals = Signals::of(part)?;
         let end = match global.json {
             true => session::collect(exec, &mut signals, part).await?,
             false => session::stream(exec, &mut signals, part).await?,

@@ -43,11 +43,12 @@ impl Exec {
         let part = self.command.part();
         let spec = self.command.spec(part)?;
         let spec = ExecSpec { background: self.background, kept_output_bytes: self.output, ..spec };
-        let mut signals = Signals::of(part)?;
         let sandbox = global.connect(&self.name).await?;
         if self.background {
             return background(global, &sandbox, spec).await;
         }
+        // Before this there is nothing that a signal could leave half done.
+        let mut signals = Signals::of(part)?;
         Foreground { global, sandbox: &sandbox, part, limited: Limited::Earlier }
             .run(spec, &mut signals)
             .await

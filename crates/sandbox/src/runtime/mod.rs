@@ -6,8 +6,9 @@ pub(crate) mod native;
 mod process;
 mod start;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use glasshouse_linux::descriptor;
@@ -48,6 +49,27 @@ pub struct Feature {
 pub(crate) struct Created {
     pub(crate) info: SandboxInfo,
     pub(crate) stream: UnixStream,
+    /// Its first process, which is a child of ours.
+    pub(crate) pidfd: OwnedFd,
+}
+
+/// The first processes of the boxes that this process made: its children, to be collected when they end, however they
+/// end and whoever removes the box.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Mutex<Vec<OwnedFd>>);
+
+impl Children {
+    pub(crate) fn add(&self, pidfd: OwnedFd) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pidfd);
+    }
+
+    /// Collects those that have ended, and forgets those that somebody else has collected.
+    pub(crate) fn reap(&self) {
+        use std::os::fd::AsFd;
+        let runs_on =
+            |pidfd: &mut OwnedFd| matches!(glasshouse_linux::process::reap(pidfd.as_fd()), Ok(None));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(runs_on);
+    }
 }
 
 /// What every runtime does. Making and removing take their time; callers see to that.

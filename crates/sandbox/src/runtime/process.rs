@@ -143,9 +143,9 @@ impl Runtime for Process {
         };
         let info = describe(id, spec, ready.pid, facts)?;
         self.home.write_info(&info)?;
-        let stream = ready.commit()?;
+        let (stream, pidfd) = ready.commit()?;
         claim.keep();
-        Ok(Created { info, stream })
+        Ok(Created { info, stream, pidfd })
     }
 
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {

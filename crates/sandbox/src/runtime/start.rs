@@ -42,12 +42,13 @@ pub(super) struct Ready {
 
 impl Ready {
     /// The box is on record: lets the guest go. From here on the stream speaks the protocol.
-    pub(super) fn commit(mut self) -> Result<UnixStream> {
+    pub(super) fn commit(mut self) -> Result<(UnixStream, OwnedFd)> {
         // First what can fail: a guest that has been let go is on its own.
         let stream = self.stream.try_clone().context("keep the stream to the guest")?;
+        let pidfd = self.pidfd.try_clone().context("keep the box's first process")?;
         (&self.stream).write_all(b"!").context("tell the guest to go on")?;
         self.committed = true;
-        Ok(stream)
+        Ok((stream, pidfd))
     }
 }
 

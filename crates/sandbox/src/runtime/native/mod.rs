@@ -174,10 +174,10 @@ impl Native {
         let facts = Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base };
         let info = describe(id, spec, ready.pid, facts)?;
         self.home.write_info(&info)?;
-        let stream = ready.commit()?;
+        let (stream, pidfd) = ready.commit()?;
         made.keep();
         claim.keep();
-        Ok(Created { info, stream })
+        Ok(Created { info, stream, pidfd })
     }
 
     fn missing(&self, shift: bool) -> Vec<String> {
