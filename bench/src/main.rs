@@ -11,6 +11,7 @@
 
 mod contender;
 mod goal;
+mod interrupt;
 mod machine;
 mod memory;
 mod options;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::options::{Asked, Options};
 use crate::report::{Mode, Report};
@@ -53,9 +55,8 @@ fn run() -> Result<bool> {
         }
         Asked::Measure(options) => options,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if options.ordinary {
-        let report = runtime.block_on(pass(Mode::Rootless, &options, options.glass.clone()))?;
+        let report = pass(Mode::Rootless, &options, options.glass.clone())?;
         print(&report.to_json().to_string())?;
         return Ok(true);
     }
@@ -63,10 +64,10 @@ fn run() -> Result<bool> {
     let machine = Machine::look(&options.home)?;
     let mut reports = Vec::new();
     if machine::is_root()? {
-        reports.push(runtime.block_on(pass(Mode::Root, &options, glass.clone()))?);
+        reports.push(pass(Mode::Root, &options, glass.clone())?);
         reports.push(ordinary::pass(&options, glass)?);
     } else {
-        reports.push(runtime.block_on(pass(Mode::Rootless, &options, glass))?);
+        reports.push(pass(Mode::Rootless, &options, glass)?);
     }
     print(&table::all(&machine, &options, &reports))?;
     if let Some(path) = &options.json {
@@ -83,16 +84,28 @@ fn run() -> Result<bool> {
 }
 
 /// Measures as who we are.
-async fn pass(mode: Mode, options: &Options, glass: program::Glass) -> Result<Report> {
-    let stage = Stage::set(options, glass).await?;
+fn pass(mode: Mode, options: &Options, glass: program::Glass) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    let interrupt = Interrupt::listen(&tasks);
+    tasks.block_on(&runtime, async {
+        let stage = Stage::set(options, glass).await?;
+        let report = measure(&stage, mode, options, &interrupt).await;
+        // Whatever came of it, nothing stays.
+        stage.clear().await?;
+        report
+    })
+}
+
+async fn measure(stage: &Stage, mode: Mode, options: &Options, interrupt: &Interrupt) -> Result<Report> {
     let load_before = machine::load();
-    let rows = round::all(&stage, mode, options).await;
+    let rows = round::all(stage, mode, options, interrupt).await?;
     let memory = match options.wants("memory") {
-        true => Some(memory::of_idle_boxes(&stage, options.boxes).await.map_err(|e| format!("{e:#}"))),
+        true => Some(memory::of_idle_boxes(stage, options, interrupt).await.map_err(|e| format!("{e:#}"))),
         false => None,
     };
+    interrupt.check().await?;
     let level = stage.live.info().level.name().to_owned();
-    stage.clear().await?;
     Ok(Report { mode, rows, memory, level, load_before, load_after: machine::load() })
 }
 

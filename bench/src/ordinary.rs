@@ -1,12 +1,14 @@
 //! The second pass: the same as an ordinary user, in a process of its own.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::memory;
 use crate::options::Options;
 use crate::program::Glass;
 use crate::report::{Mode, Report};
@@ -17,10 +19,9 @@ const ORDINARY: u32 = 61_234;
 /// Measures as the ordinary user. A pass that does not come about is a report that says so.
 pub(crate) fn pass(options: &Options, glass: Glass) -> Result<Report> {
     let dir = tempfile::Builder::new().prefix("glass-bench-").tempdir_in(&options.home)?;
-    let report = measure(options, glass, &dir)
-        .unwrap_or_else(|error| Report::failed(Mode::Rootless, &format!("{error:#}")));
+    let report = measure(options, glass, &dir);
     dir.close().context("cannot remove the directory of the second pass")?;
-    Ok(report)
+    Ok(report.unwrap_or_else(|error| Report::failed(Mode::Rootless, &format!("{error:#}"))))
 }
 
 fn measure(options: &Options, glass: Glass, dir: &tempfile::TempDir) -> Result<Report> {
@@ -41,21 +42,34 @@ fn measure(options: &Options, glass: Glass, dir: &tempfile::TempDir) -> Result<R
         }
         Err(why) => command.arg("--no-glass").arg(why),
     };
-    command
-        .uid(ORDINARY)
-        .gid(ORDINARY)
-        .current_dir("/")
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+    command.uid(ORDINARY).gid(ORDINARY).current_dir("/");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .context("cannot start the second pass")?;
-    if !output.status.success() {
-        bail!("the second pass ended with {}", output.status);
+    let report = listen(&mut child);
+    let status = child.wait().context("cannot wait for the second pass")?;
+    if !status.success() {
+        bail!("the second pass ended with {status}");
     }
-    let value =
-        serde_json::from_slice(&output.stdout).context("the second pass does not tell what it found")?;
-    Report::from_json(&value).context("the second pass tells what nobody understands")
+    report
+}
+
+/// Answers what the second pass asks, until it tells what it found.
+fn listen(child: &mut Child) -> Result<Report> {
+    let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+        bail!("the second pass cannot be talked to");
+    };
+    for line in BufReader::new(from).lines() {
+        let value = serde_json::from_str(&line?).context("the second pass says what is no JSON")?;
+        match memory::answer(&value) {
+            Some(answer) => writeln!(to, "{answer}")?,
+            None => {
+                return Report::from_json(&value).context("the second pass tells what nobody understands");
+            }
+        }
+    }
+    bail!("the second pass ended without a word");
 }

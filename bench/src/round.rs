@@ -2,7 +2,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use anyhow::Result;
+
 use crate::contender::{self, Absent, Contender, Turn};
+use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::report::{Measure, Mode, Outcome, Row};
 use crate::sample::Samples;
@@ -19,7 +22,12 @@ struct Runner {
 }
 
 /// Measures everybody.
-pub(crate) async fn all(stage: &Stage, mode: Mode, options: &Options) -> Vec<Row> {
+pub(crate) async fn all(
+    stage: &Stage,
+    mode: Mode,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Result<Vec<Row>> {
     let field = contender::field(stage, mode, options);
     let fresh =
         |Contender { rows, turn }| Runner { samples: vec![Samples::default(); rows.len()], rows, turn };
@@ -31,11 +39,12 @@ pub(crate) async fn all(stage: &Stage, mode: Mode, options: &Options) -> Vec<Row
         progress.show(round);
         dice.shuffle(&mut order);
         for &at in &order {
+            interrupt.check().await?;
             runners[at].take_turn(stage, round >= WARM_UP_ROUNDS).await;
         }
     }
     progress.clear();
-    runners.into_iter().flat_map(Runner::rows).collect()
+    Ok(runners.into_iter().flat_map(Runner::rows).collect())
 }
 
 impl Runner {

@@ -326,3 +326,24 @@ fn too_few_processes_are_told() {
     });
     tell(&format!("run failed cleanly with {refused} limits of processes, {enough} were enough"));
 }
+
+#[test]
+fn hard_limits_of_the_caller_are_kept() {
+    if !modes().contains(&Mode::Rootless) {
+        return;
+    }
+    let _turn = alone();
+    let site = Site { uid: ORDINARY + 1, ..Site::new(Mode::Rootless) };
+    std::os::unix::fs::chown(site.house.home(), Some(site.uid), Some(site.uid)).unwrap();
+    for (option, show, value) in [("nproc", "-u", 500), ("data", "-d", 1 << 30), ("nofile", "-n", 300)] {
+        let script = format!("exec prlimit --{option}={value}:{value} $GLASS run -- bash -c 'ulimit {show}'");
+        let outcome = site.through(&script);
+        let shown = if show == "-d" { value / 1024 } else { value };
+        assert_eq!(
+            (outcome.code, outcome.stdout.trim()),
+            (0, shown.to_string().as_str()),
+            "{option}: {outcome:?}"
+        );
+        site.nothing_left(option);
+    }
+}

@@ -58,7 +58,10 @@ pub(super) fn fill(root: &Path) -> Result<Option<Value>> {
     }
     if let Some(busybox) = static_busybox() {
         fs::create_dir_all(root.join("bin"))?;
-        fs::copy(busybox, root.join("bin/true"))?;
+        fs::copy(busybox, root.join("bin/busybox"))?;
+        for name in ["true", "sleep"] {
+            symlink("busybox", root.join("bin").join(name))?;
+        }
         return Ok(None);
     }
     fs::create_dir_all(root.join("usr"))?;

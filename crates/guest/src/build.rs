@@ -138,7 +138,7 @@ fn spawn(start: &Startup, namespaces: &[Namespace], site: &mut Site) -> Result<O
         })
     });
     let (ours, theirs) = on("socket pair", descriptor::socket_pair())?;
-    match on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Track)))? {
+    match on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Birth)))? {
         Fork::Child => {
             // A session of its own: a signal to the maker's terminal is none of the box's business.
             on("setsid", rustix::process::setsid())?;
@@ -255,10 +255,6 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let filter = on("filter", Filter::from_words(words))?;
             on("filter", filter.program().load())
         }
-        Step::JoinCpu => match start.fds.get(FdRole::TasksCpu) {
-            Some(tasks) => on("tasks", rustix::io::write(tasks, b"0").map(|_| ())),
-            None => Ok(()),
-        },
     }
 }
 

@@ -121,6 +121,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) null: rustix::fd::BorrowedFd<'a>,
     pub(crate) landlock: Option<rustix::fd::BorrowedFd<'a>>,
     pub(crate) filter: Option<&'a glasshouse_linux::seccomp::Program>,
+    pub(crate) enter: &'a [OwnedFd],
     pub(crate) tag: bool,
     /// How expendable a process is when memory runs out: ours, and for a moment that of the next command.
     pub(crate) oom_score: Option<rustix::fd::BorrowedFd<'a>>,
@@ -177,6 +178,7 @@ impl Exec {
             user: around.user.clone(),
             rlimits: kernel_limits(&rlimits),
             cgroup: mark.cgroup(),
+            enter: around.enter.iter().map(AsFd::as_fd).collect(),
             tag: around.tag,
             landlock: around.landlock,
             filter: around.filter,
@@ -283,6 +285,7 @@ impl Exec {
             null,
             landlock: None,
             filter: None,
+            enter: &[],
             tag: false,
             oom_score: None,
         };
@@ -378,7 +381,7 @@ impl Exec {
         box_peak: Option<u64>,
         disk_full: bool,
     ) -> Exit {
-        let out_of_memory = Exit::OutOfMemory { peak_bytes: box_peak.unwrap_or(0).max(main.peak_bytes) };
+        let out_of_memory = Exit::OutOfMemory { peak_bytes: box_peak.unwrap_or(main.peak_bytes) };
         match main.how {
             How::Code(0) => Exit::Code { code: 0 },
             // A shell passes the kill of its child on as this code.

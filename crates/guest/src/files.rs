@@ -161,14 +161,14 @@ type Worker = (i32, OwnedFd, [Option<OwnedFd>; 3]);
 
 impl Job {
     /// Forks the worker. It is a copy of the guest that becomes the user before it touches a file.
-    pub(crate) fn start(&self, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Worker> {
+    pub(crate) fn start(&self, cgroup: Option<BorrowedFd<'_>>, enter: &[OwnedFd]) -> io::Result<Worker> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let (their_in, our_in) = pipe()?;
         let (our_out, their_out) = pipe()?;
         let (our_err, their_err) = pipe()?;
         match namespace::fork(cgroup)? {
             Fork::Child => {
-                let code = match self.run(&their_in, &their_out, &their_err) {
+                let code = match self.run(enter, [&their_in, &their_out, &their_err]) {
                     Ok(()) => 0,
                     Err(e) => {
                         let _ = io::stderr().write_all(e.to_string().as_bytes());
@@ -186,7 +186,10 @@ impl Job {
         }
     }
 
-    fn run(&self, stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> io::Result<()> {
+    fn run(&self, enter: &[OwnedFd], [stdin, stdout, stderr]: [&OwnedFd; 3]) -> io::Result<()> {
+        for tasks in enter {
+            rustix::io::write(tasks, b"0")?;
+        }
         rustix::stdio::dup2_stdin(stdin)?;
         rustix::stdio::dup2_stdout(stdout)?;
         rustix::stdio::dup2_stderr(stderr)?;

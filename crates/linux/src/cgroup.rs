@@ -172,21 +172,20 @@ impl Trees {
     }
 
     fn fill(&self, name: &str, limits: Limits) -> io::Result<()> {
-        let mut made = Vec::new();
         if let Some(parent) = &self.v2 {
             self.make(parent, name)?;
-            made.push(parent.join(name));
+            self.divide(&parent.join(name), limits)?;
         }
         for (controller, version, parent) in &self.controllers {
-            let dir = parent.join(name);
             let files = limits.files(*controller, *version);
             if files.is_empty() {
                 // What is not limited needs no directory of its own.
                 continue;
             }
-            if !made.contains(&dir) {
-                self.make(parent, name)?;
-                made.push(dir.clone());
+            let mut dir = parent.join(name);
+            match version {
+                Version::V1 => self.make(parent, name)?,
+                Version::V2 => dir = dir.join(COMMANDS),
             }
             for (file, value) in files {
                 let path = dir.join(file);
@@ -196,6 +195,25 @@ impl Trees {
                     other => named(&path, other)?,
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Where the v2 tree limits the box, its commands get a directory of their own below, and its first process another:
+    /// what the commands use up must not be the end of who has to tell of it.
+    fn divide(&self, dir: &Path, limits: Limits) -> io::Result<()> {
+        let limited = |(controller, version, _): &&(Controller, Version, PathBuf)| {
+            *version == Version::V2 && !limits.files(*controller, *version).is_empty()
+        };
+        let mut limited = self.controllers.iter().filter(limited).peekable();
+        if limited.peek().is_none() {
+            return Ok(());
+        }
+        for (controller, ..) in limited {
+            enable(dir, *controller);
+        }
+        for part in [COMMANDS, FIRST] {
+            named(&dir.join(part), fs::create_dir(dir.join(part)))?;
         }
         Ok(())
     }
@@ -237,6 +255,11 @@ impl Trees {
 fn named<T>(path: &Path, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
+
+/// The directory of a box's commands, where the v2 tree limits them.
+const COMMANDS: &str = "commands";
+/// The directory of a box's first process, beside it.
+const FIRST: &str = "first";
 
 /// How often a box's directory is tried again when somebody removes the one above it.
 const MAKE_ATTEMPTS: usize = 100;
@@ -298,16 +321,24 @@ pub struct Group {
 }
 
 impl Group {
-    /// The directory in the v2 tree, given to `owner` so that the box's first process may make its own below.
-    pub fn track(&self, owner: u32) -> io::Result<Option<OwnedFd>> {
+    /// The directories in the v2 tree where the first process is born and where it may make directories for commands,
+    /// given to `owner`.
+    pub fn track(&self, owner: u32) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
         let Some(dir) = &self.v2 else {
             return Ok(None);
         };
-        for file in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
-            let path = if file.is_empty() { dir.clone() } else { dir.join(file) };
+        let commands = dir.join(COMMANDS);
+        let (first, commands) =
+            if commands.is_dir() { (dir.join(FIRST), commands) } else { (dir.clone(), dir.clone()) };
+        // Whoever moves from one place to the other needs the right to at the place above both.
+        let mut given = vec![dir.clone(), dir.join("cgroup.procs"), commands.clone()];
+        given.extend(
+            ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"].map(|file| commands.join(file)),
+        );
+        for path in given {
             named(&path, std::os::unix::fs::chown(&path, Some(owner), Some(owner)))?;
         }
-        Ok(Some(File::open(dir)?.into()))
+        Ok(Some((File::open(first)?.into(), File::open(commands)?.into())))
     }
 
     /// The `tasks` files of the v1 controllers that limit the box.
@@ -352,6 +383,7 @@ impl Group {
         let Some((_, version, dir)) = self.controllers.iter().find(|(c, ..)| *c == controller) else {
             return Ok(None);
         };
+        let dir = if *version == Version::V2 { dir.join(COMMANDS) } else { dir.clone() };
         match File::open(dir.join(file(*version))) {
             // Older kernels lack some of the counters; what they would tell is then not told.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -363,7 +395,8 @@ impl Group {
     pub fn kill(&self) -> io::Result<()> {
         match &self.v2 {
             Some(dir) => match fs::write(dir.join("cgroup.kill"), "1") {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                // Gone, or going: somebody else removes it.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(()),
                 other => other,
             },
             None => Ok(()),

@@ -32,6 +32,8 @@ pub struct Command<'a> {
     pub rlimits: Vec<(u32, u64, u64)>,
     /// A directory of the cgroup v2 tree to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
+    /// cgroup v1 `tasks` files to enter.
+    pub enter: Vec<BorrowedFd<'a>>,
     /// Be born in a UTS namespace of its own.
     pub tag: bool,
     /// Restrict the file system.
@@ -211,6 +213,9 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
         }};
     }
     call!(libc::SYS_setsid);
+    for tasks in &command.enter {
+        call!(libc::SYS_write, tasks.as_raw_fd(), c"0".as_ptr(), 1);
+    }
     for (to, from) in command.stdio.iter().enumerate() {
         call!(libc::SYS_dup3, from.as_raw_fd(), to as RawFd, 0);
     }
@@ -316,6 +321,7 @@ mod tests {
             user: None,
             rlimits: vec![],
             cgroup: None,
+            enter: vec![],
             tag: false,
             landlock: None,
             filter: None,

@@ -67,12 +67,15 @@ pub enum FdRole {
     Listener,
     /// A pidfd: the box ends when this process does.
     Owner,
-    /// The box's directory in the cgroup v2 tree, for starting and killing commands exactly.
+    /// The directory in the cgroup v2 tree in which the first process is born.
+    Birth,
+    /// The directory in the cgroup v2 tree in which commands get theirs, for starting and killing them exactly.
     Track,
-    /// A cgroup v1 `tasks` file that the first process enters at once.
+    /// A cgroup v1 `tasks` file that the first process enters, and with it everything that comes after.
     Tasks,
-    /// The `tasks` file of the v1 cpu controller: entered last, or the build queues behind its own quota.
-    TasksCpu,
+    /// A cgroup v1 `tasks` file that each command enters, and the first process does not: what commands use up must not
+    /// be the end of who has to tell of it.
+    Enter,
     /// A file with the counter `oom_kill`.
     OomEvents,
     /// A file with the counter `max` of refused processes.
@@ -130,7 +133,7 @@ pub enum Step {
         /// Group.
         gid: u32,
     },
-    /// Enter the cgroups that came as descriptors, all but cpu.
+    /// Enter the cgroups that came as descriptors.
     JoinCgroups,
     /// Hide where in the host's cgroup tree the box is.
     CgroupNamespace,
@@ -189,8 +192,6 @@ pub enum Step {
         /// The program, an instruction a number.
         words: Vec<u64>,
     },
-    /// Enter the cpu cgroup.
-    JoinCpu,
 }
 
 impl Step {
@@ -218,7 +219,6 @@ impl Step {
             Step::ReadOnlyRoot => "read-only root",
             Step::DropPrivileges { .. } => "drop privileges",
             Step::Filter { .. } => "system call filter",
-            Step::JoinCpu => "join cpu cgroup",
         }
     }
 }

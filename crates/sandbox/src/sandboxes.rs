@@ -80,8 +80,15 @@ impl Sandboxes {
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
         record.created(&info, &spec.env);
-        let link = Link::start(stream).await?;
-        Ok(self.drive(info, link, record))
+        match Link::start(stream).await {
+            Ok(link) => Ok(self.drive(info, link, record)),
+            Err(e) => {
+                // It died in this moment: then it never was.
+                record.box_ended("it ended as soon as it was made");
+                self.remove(info).await?;
+                Err(e)
+            }
+        }
     }
 
     fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {

@@ -347,7 +347,7 @@ impl Agent {
         self.next_exec += 1;
         let mark = self.tracker.prepare()?;
         let job = files::Job { op, groups: account.groups.clone(), ids };
-        match job.start(mark.cgroup()) {
+        match job.start(mark.cgroup(), &self.enter) {
             Ok((pid, pidfd, stdio)) => {
                 let mut exec = Exec::worker(id, pid, pidfd, stdio, (n, stream), self.null.as_fd(), mark);
                 exec.readers.push(Reader {

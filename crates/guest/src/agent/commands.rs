@@ -88,6 +88,7 @@ impl Agent {
             null: self.null.as_fd(),
             landlock: self.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filter.as_ref(),
+            enter: &self.enter,
             tag: self.tracker.wants_tag(),
             oom_score: self.oom_score.as_ref().map(AsFd::as_fd),
         };

@@ -67,6 +67,9 @@ pub(super) fn judged() -> Vec<(u32, Code)> {
         (libc::SYS_prctl, prctl()),
         (libc::SYS_sched_setscheduler, sched_setscheduler()),
         (libc::SYS_ioprio_set, ioprio_set()),
+        (libc::SYS_prlimit64, not_the_first(0)),
+        (libc::SYS_sched_setaffinity, not_the_first(0)),
+        (libc::SYS_setpriority, setpriority()),
     ];
     #[cfg(target_arch = "x86_64")]
     judged.push((libc::SYS_mknod, mknod(1)));
@@ -122,6 +125,18 @@ fn mknod(mode: u32) -> Code {
 /// RENAME_WHITEOUT makes the same deletion mark; most file systems do not know the flag.
 fn renameat2() -> Code {
     on_argument(4, if_any_bit(libc::RENAME_WHITEOUT, fail(libc::EINVAL), allow()))
+}
+
+/// Anything but PID 1, which in a box is the guest. For these calls the kernel asks only for the same user, and a
+/// command of that user could starve the guest: of descriptors, of CPU time.
+fn not_the_first(pid: u32) -> Code {
+    on_argument(pid, if_one_of(&[1], fail(libc::EPERM), allow()))
+}
+
+/// Processes and groups, but not PID 1, nor all processes of a user, the guest among them.
+fn setpriority() -> Code {
+    const PRIO_USER: u32 = 2;
+    on_argument(0, if_one_of(&[PRIO_USER], fail(libc::EPERM), not_the_first(1)))
 }
 
 /// Options newer than this list fail as on an older kernel, but for the two with names instead of numbers.

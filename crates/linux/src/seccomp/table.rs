@@ -82,8 +82,8 @@ pub(super) const ALLOWED: &[&[Call]] = &[
     ],
     // Limits and priorities; the kernel refuses to raise them without a capability of the host.
     calls![
-        SYS_getrlimit SYS_setrlimit SYS_prlimit64 SYS_getrusage SYS_getpriority SYS_setpriority SYS_ioprio_get
-        SYS_sched_yield SYS_sched_getaffinity SYS_sched_setaffinity SYS_sched_getparam SYS_sched_setparam
+        SYS_getrlimit SYS_setrlimit SYS_getrusage SYS_getpriority SYS_ioprio_get
+        SYS_sched_yield SYS_sched_getaffinity SYS_sched_getparam SYS_sched_setparam
         SYS_sched_getscheduler SYS_sched_getattr SYS_sched_get_priority_max SYS_sched_get_priority_min
         SYS_sched_rr_get_interval SYS_getcpu
     ],

@@ -100,8 +100,8 @@ impl Runtime for Process {
         let mut group = None;
         if self.trees.tracking().is_ok() {
             let made = self.trees.create(id, CgroupLimits::default()).context("make the box's cgroups")?;
-            if let Some(fd) = made.track(rustix_uid()).context("open the box's cgroup")? {
-                parcel.add(FdRole::Track, fd);
+            if let Some((_, commands)) = made.track(rustix_uid()).context("open the box's cgroup")? {
+                parcel.add(FdRole::Track, commands);
             }
             group = Some(made);
         }

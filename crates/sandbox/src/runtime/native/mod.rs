@@ -200,11 +200,12 @@ impl Native {
             Users::Same => 0,
             Users::One { uid, .. } => uid,
         };
-        if let Some(fd) = group.track(owner).context("open the box's cgroup")? {
-            parcel.add(FdRole::Track, fd);
+        if let Some((first, commands)) = group.track(owner).context("open the box's cgroup")? {
+            parcel.add(FdRole::Birth, first);
+            parcel.add(FdRole::Track, commands);
         }
         for (controller, fd) in group.tasks().context("open the box's cgroups")? {
-            let role = if controller == Controller::Cpu { FdRole::TasksCpu } else { FdRole::Tasks };
+            let role = if controller == Controller::Pids { FdRole::Tasks } else { FdRole::Enter };
             parcel.add(role, fd);
         }
         for (role, fd) in [

@@ -150,7 +150,7 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         // Until here it is nobody: root outside has no number in the box's range.
         add(Step::Become { uid: 0, gid: 0 });
     }
-    // Memory and processes are counted from the start; cpu comes late, or the build queues behind its own quota.
+    // Processes are counted from the start; memory and cpu are the commands' own.
     add(Step::JoinCgroups);
     add(Step::Hostname { name: "box".into() });
     add(Step::Loopback);
@@ -174,7 +174,6 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     if decisions.read_only {
         add(Step::ReadOnlyRoot);
     }
-    add(Step::JoinCpu);
     // From here on the box sees itself at the top of every cgroup tree.
     add(Step::CgroupNamespace);
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
@@ -246,7 +245,6 @@ mod tests {
                 (Box, "mount /sys"),
                 (Box, "mount /dev"),
                 (Box, "pivot root"),
-                (Box, "join cpu cgroup"),
                 (Box, "cgroup namespace"),
                 (Box, "drop privileges"),
                 (Box, "system call filter"),
@@ -268,14 +266,8 @@ mod tests {
         for users in [Users::Range { base: 1 << 30 }, Users::One { inside: 0, uid: 5, gid: 5 }] {
             let names = names(users, true);
             let place = |name| names.iter().position(|(_, n)| *n == name).unwrap();
-            let order = [
-                "mount /proc",
-                "pivot root",
-                "read-only root",
-                "join cpu cgroup",
-                "drop privileges",
-                "system call filter",
-            ];
+            let order =
+                ["mount /proc", "pivot root", "read-only root", "drop privileges", "system call filter"];
             assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
         }
     }
