@@ -62,7 +62,8 @@ async fn an_entry_says_what_it_is(sandbox: &Sandbox) {
         mkfifo pipe; touch -d '2001-02-03 04:05:06.789 UTC' file";
     stdout_of(sandbox, line).await;
     let entries = sandbox.list_dir(".", None, None).await.unwrap().entries;
-    let seen: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.kind, entry.target.as_deref())).collect();
+    let seen: Vec<_> =
+        entries.iter().map(|entry| (entry.name.as_str(), entry.kind, entry.target.as_deref())).collect();
     let expected = [
         ("dangling", FileKind::Link, Some("nowhere")),
         ("dir", FileKind::Directory, None),
@@ -101,7 +102,8 @@ async fn links_are_followed_only_when_asked(sandbox: &Sandbox) {
 }
 
 async fn a_directory_is_made_once(sandbox: &Sandbox) {
-    let kind = async |path: &str, parents: bool| sandbox.make_dir(path, parents).await.map_err(|error| error.kind());
+    let kind =
+        async |path: &str, parents: bool| sandbox.make_dir(path, parents).await.map_err(|error| error.kind());
     assert_eq!(kind("one", false).await, Ok(()));
     assert_eq!(kind("one", false).await, Err(ErrorKind::Exists));
     assert_eq!(kind("one", true).await, Ok(()), "with its parents it may be there already");
@@ -138,7 +140,11 @@ async fn a_directory_is_moved_with_all_in_it(sandbox: &Sandbox) {
 }
 
 async fn files_links_and_empty_directories_are_removed(sandbox: &Sandbox) {
-    stdout_of(sandbox, "mkdir empty full; touch file full/file; ln -s file link; ln -s full linked; mkfifo pipe").await;
+    stdout_of(
+        sandbox,
+        "mkdir empty full; touch file full/file; ln -s file link; ln -s full linked; mkfifo pipe",
+    )
+    .await;
     for path in ["link", "linked", "file", "empty", "pipe"] {
         sandbox.remove_file(path, false).await.unwrap();
     }
@@ -166,7 +172,11 @@ async fn a_deep_and_wide_tree_is_removed(sandbox: &Sandbox) {
 }
 
 async fn removal_does_not_follow_links(sandbox: &Sandbox) {
-    stdout_of(sandbox, "mkdir keep tree; touch keep/file; ln -s ../keep tree/link; ln -s ../keep/file tree/other").await;
+    stdout_of(
+        sandbox,
+        "mkdir keep tree; touch keep/file; ln -s ../keep tree/link; ln -s ../keep/file tree/other",
+    )
+    .await;
     sandbox.remove_file("tree", true).await.unwrap();
     assert_eq!(stdout_of(sandbox, "find").await, ".\n./keep\n./keep/file\n");
     stdout_of(sandbox, "ln -s keep link").await;

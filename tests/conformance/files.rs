@@ -119,10 +119,17 @@ async fn directories_above_are_made(sandbox: &Sandbox) {
 }
 
 async fn a_file_behind_a_link_is_written_and_the_link_stays(sandbox: &Sandbox) {
-    stdout_of(sandbox, "mkdir real; echo old > real/file; ln -s real/file near; ln -s near far; ln -s real/new open").await;
+    stdout_of(
+        sandbox,
+        "mkdir real; echo old > real/file; ln -s real/file near; ln -s near far; ln -s real/new open",
+    )
+    .await;
     sandbox.write_file("far", b"new", None).await.unwrap();
     sandbox.write_file("open", b"made", None).await.unwrap();
-    assert_eq!(stdout_of(sandbox, "cat real/file real/new; readlink far near open").await, "newmadenear\nreal/file\nreal/new\n");
+    assert_eq!(
+        stdout_of(sandbox, "cat real/file real/new; readlink far near open").await,
+        "newmadenear\nreal/file\nreal/new\n"
+    );
     stdout_of(sandbox, "ln -s loop loop").await;
     let error = sandbox.write_file("loop", b"x", None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -235,9 +242,13 @@ async fn files_belong_to_the_boxs_user(sandbox: &Sandbox) {
 
 async fn odd_names_are_names(sandbox: &Sandbox) {
     let long = "long".repeat(50);
-    for name in ["with space", "line\nbreak", "ünï字🏠", "-dash", "*", "$HOME", "'\"\\", "~", "...", &long] {
+    for name in ["with space", "line\nbreak", "ünï字🏠", "-dash", "*", "$HOME", "'\"\\", "~", "...", &long]
+    {
         sandbox.write_file(name, name.as_bytes(), None).await.unwrap();
-        let spec = ExecSpec { env: vec![("NAME".into(), name.into())], ..shell("[ \"$(cat < \"$NAME\")\" = \"$NAME\" ]") };
+        let spec = ExecSpec {
+            env: vec![("NAME".into(), name.into())],
+            ..shell("[ \"$(cat < \"$NAME\")\" = \"$NAME\" ]")
+        };
         assert_eq!(exit_of(sandbox, spec).await, Exit::Code { code: 0 }, "{name:?}");
         let stat = sandbox.stat(name, false).await.unwrap();
         assert_eq!((stat.name.as_str(), stat.kind), (name, FileKind::File));

@@ -3,7 +3,10 @@
 use glasshouse_sandbox::{ExecEvent, ExecSpec, Exit, OutputStream, Sandbox};
 
 use crate::follow::Follow;
-use crate::stage::{argv, exit_of, lives, on_every_runtime, perl, run, shell, start_with_pid, stdout_of, text, wait_gone, within};
+use crate::stage::{
+    argv, exit_of, lives, on_every_runtime, perl, run, shell, start_with_pid, stdout_of, text, wait_gone,
+    within,
+};
 
 on_every_runtime![
     every_byte_value_arrives,
@@ -69,14 +72,20 @@ async fn what_waits_in_the_pipe_at_the_end_arrives_however_late_it_is_read(sandb
     // Somewhere among these sizes are those with which a command can end while its last bytes are still in the pipe,
     // because every buffer after that is full. Larger ones wait for their reader.
     for kibibytes in (512..2816).step_by(64) {
-        let script = format!("$| = 1; print \"$$\\n\"; syswrite STDOUT, 'x' x 65536 for 1..{}", kibibytes / 64);
+        let script =
+            format!("$| = 1; print \"$$\\n\"; syswrite STDOUT, 'x' x 65536 for 1..{}", kibibytes / 64);
         let (mut slow, pid) = start_with_pid(sandbox, perl(&script)).await;
         let line = slow.stdout.iter().position(|&byte| byte == b'\n').unwrap() as u64 + 1;
-        let wait = format!("for i in 1 2 3 4 5 6 7 8 9; do [ -d /proc/{pid} ] && sleep 0.02; done; sleep 0.07");
+        let wait =
+            format!("for i in 1 2 3 4 5 6 7 8 9; do [ -d /proc/{pid} ] && sleep 0.02; done; sleep 0.07");
         stdout_of(sandbox, &wait).await;
         let report = slow.end().await;
         assert_eq!(report.exit, Exit::Code { code: 0 });
-        assert_eq!((slow.place, report.stdout_bytes), (kibibytes * 1024 + line, slow.place), "of {kibibytes} KiB");
+        assert_eq!(
+            (slow.place, report.stdout_bytes),
+            (kibibytes * 1024 + line, slow.place),
+            "of {kibibytes} KiB"
+        );
     }
 }
 

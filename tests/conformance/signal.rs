@@ -4,7 +4,10 @@ use glasshouse_sandbox::{ErrorKind, ExecSpec, ExecState, Exit, Killer, Sandbox};
 
 use crate::alone::{is_alone, run_alone};
 use crate::follow::Follow;
-use crate::stage::{Stage, argv, exit_of, on_every_runtime, open, perl, run, runs, settle, shell, start_with_pid, stdout_of, text, wait_gone};
+use crate::stage::{
+    Stage, argv, exit_of, on_every_runtime, open, perl, run, runs, settle, shell, start_with_pid, stdout_of,
+    text, wait_gone,
+};
 
 on_every_runtime![
     signal_death_is_not_an_exit_code,

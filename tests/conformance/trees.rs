@@ -39,7 +39,8 @@ fn describe(root: &Path) -> BTreeMap<PathBuf, String> {
                 format!("directory {mode:o}")
             } else {
                 let bytes = std::fs::read(&path).unwrap();
-                let sum = bytes.iter().fold(17u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+                let sum =
+                    bytes.iter().fold(17u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
                 format!("file {mode:o} of {} bytes, {sum:x}, from {}", bytes.len(), meta.mtime())
             };
             all.insert(path.strip_prefix(root).unwrap().to_owned(), words);
@@ -58,13 +59,14 @@ fn make(path: &Path, bytes: &[u8], mode: u32) {
 fn odd_tree(root: &Path) -> PathBuf {
     let tree = root.join("tree");
     let long = "long".repeat(50);
-    let names = ["plain", "with space", "line\nbreak", "ünï字🏠", "-dash", "...", "quote'\"\\", ".hidden", &long];
+    let names =
+        ["plain", "with space", "line\nbreak", "ünï字🏠", "-dash", "...", "quote'\"\\", ".hidden", &long];
     for (n, name) in names.iter().enumerate() {
         make(&tree.join(name), &noise(n * 1000, n as u64), 0o644);
         make(&tree.join("dir").join(name).join(name), name.as_bytes(), 0o600);
     }
     make(&tree.join(OsStr::from_bytes(b"no\xff\xfetext")), b"raw", 0o644);
-    let deep: PathBuf = ["deep".repeat(40); 10].iter().collect();
+    let deep: PathBuf = std::iter::repeat_n("deep".repeat(40), 10).collect();
     make(&tree.join(deep).join("bottom"), b"deep", 0o644);
     make(&tree.join("big"), &noise(3_000_000, 9), 0o444);
     for mode in [0o400, 0o755, 0o711, 0o666] {

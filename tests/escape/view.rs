@@ -7,8 +7,8 @@ use crate::attacker::{Attacker, answers};
 
 /// What a box may hold at its top, and where nothing of the host is below.
 const TOP: [&str; 18] = [
-    "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "mnt", "opt", "proc", "root", "run", "sbin", "sys",
-    "tmp", "usr", "var",
+    "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "mnt", "opt", "proc", "root", "run",
+    "sbin", "sys", "tmp", "usr", "var",
 ];
 
 fn lines(text: &str) -> BTreeSet<&str> {
@@ -24,11 +24,29 @@ fn cannot_see_files_of_the_host() {
         let home = attacker.house.home();
         let home = home.to_string_lossy();
         for path in [
-            "/etc/shadow", "/etc/gshadow", "/etc/machine-id", "/etc/ssh", "/etc/sudoers", "/var/lib/dbus/machine-id",
-            "/var/run/docker.sock", "/run/docker.sock", "/run/systemd", "/boot", "/var/lib/dpkg", "/var/lib/docker",
-            "/var/lib/glasshouse", &marker, &home,
+            "/etc/shadow",
+            "/etc/gshadow",
+            "/etc/machine-id",
+            "/etc/ssh",
+            "/etc/sudoers",
+            "/var/lib/dbus/machine-id",
+            "/var/run/docker.sock",
+            "/run/docker.sock",
+            "/run/systemd",
+            "/boot",
+            "/var/lib/dpkg",
+            "/var/lib/docker",
+            "/var/lib/glasshouse",
+            &marker,
+            &home,
         ] {
-            for way in ["", "/../../../..", "/proc/self/root", "/proc/self/root/../..", "/proc/thread-self/cwd/../.."] {
+            for way in [
+                "",
+                "/../../../..",
+                "/proc/self/root",
+                "/proc/self/root/../..",
+                "/proc/thread-self/cwd/../..",
+            ] {
                 let path = format!("{way}{path}");
                 let ran = attacker.exec(&[], &["ls", "-d", &path]);
                 assert_eq!(ran.code, 2, "{}: {path}: {ran:?}", attacker.name());
@@ -44,10 +62,13 @@ fn a_box_holds_the_hosts_programs_and_nothing_else_of_it() {
     for attacker in Attacker::everywhere() {
         let list = |path: &str| attacker.exec(&[], &["ls", "-A", path]);
         let top = list("/").text();
-        let strange: Vec<&str> = lines(&top).into_iter().filter(|name| !TOP.contains(name) && *name != "workspace").collect();
+        let strange: Vec<&str> =
+            lines(&top).into_iter().filter(|name| !TOP.contains(name) && *name != "workspace").collect();
         assert!(strange.is_empty(), "{}: {strange:?}", attacker.name());
         assert_eq!(list("/home").text(), "user\n");
-        for empty in ["/home/user", "/mnt", "/opt", "/run", "/workspace", "/var/log", "/var/cache", "/var/tmp"] {
+        for empty in
+            ["/home/user", "/mnt", "/opt", "/run", "/workspace", "/var/log", "/var/cache", "/var/tmp"]
+        {
             assert_eq!(list(empty).text(), "", "{}: {empty}", attacker.name());
         }
         assert_eq!(list("/tmp").text(), "probe\n");
@@ -74,7 +95,11 @@ fn nothing_in_proc_names_a_place_of_the_host() {
         }
         let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
         let host = host.trim();
-        assert!(host == "box" || !words.contains(host), "{}: the host's name {host} is told", attacker.name());
+        assert!(
+            host == "box" || !words.contains(host),
+            "{}: the host's name {host} is told",
+            attacker.name()
+        );
         assert!(text.contains("\nbox\n"), "{text}");
     }
 }
@@ -87,15 +112,24 @@ fn no_mount_shows_a_directory_of_the_host_but_its_programs() {
         for line in text.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
             let (root, place, options) = (fields[3], fields[4], fields[5]);
-            let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
+            let kind =
+                line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
             let of_memory = ["proc", "tmpfs", "devpts", "overlay", "mqueue"].contains(&kind);
             let node = place.strip_prefix("/dev") == Some(root);
-            assert!(of_memory || node || root == place && PROGRAMS.contains(&place), "{}: {line}", attacker.name());
+            assert!(
+                of_memory || node || root == place && PROGRAMS.contains(&place),
+                "{}: {line}",
+                attacker.name()
+            );
             let options: BTreeSet<&str> = options.split(',').collect();
             // Neither can a set-uid program of the host help, nor one that the box made.
             assert!(options.contains("nosuid"), "{}: {line}", attacker.name());
             assert!(options.contains("nodev") || node || kind == "devpts", "{}: {line}", attacker.name());
-            assert!(place == "/" || options.contains("noexec") || PROGRAMS.contains(&place), "{}: {line}", attacker.name());
+            assert!(
+                place == "/" || options.contains("noexec") || PROGRAMS.contains(&place),
+                "{}: {line}",
+                attacker.name()
+            );
             let writable = ["/", "/proc", "/dev/shm", "/dev/pts"].contains(&place) || node;
             assert!(writable || options.contains("ro"), "{}: {line}", attacker.name());
         }
@@ -130,15 +164,55 @@ fn cannot_write_programs_settings_or_devices() {
 fn cannot_read_the_kernels_secrets() {
     for attacker in Attacker::everywhere() {
         for path in [
-            "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/kallsyms",
-            "/proc/cmdline", "/proc/config.gz", "/proc/kmsg", "/proc/interrupts", "/proc/softirqs",
-            "/proc/latency_stats", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/acpi",
-            "/proc/scsi", "/proc/asound", "/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/port", "/dev/vda", "/dev/sda",
-            "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vsock", "/dev/vhost-net", "/dev/loop-control",
-            "/dev/mapper/control", "/dev/input", "/dev/dri", "/dev/tty0", "/dev/console", "/dev/hwrng",
-            "/sys/kernel", "/sys/class", "/sys/block", "/sys/firmware", "/sys/fs/cgroup", "/sys/fs/bpf",
-            "/sys/kernel/debug", "/sys/module", "/sys/devices/virtual", "/sys/kernel/uevent_helper",
-            "/proc/sysrq-trigger", "/proc/sys/fs/binfmt_misc/register", "/proc/mtrr",
+            "/proc/kcore",
+            "/proc/keys",
+            "/proc/key-users",
+            "/proc/timer_list",
+            "/proc/sched_debug",
+            "/proc/kallsyms",
+            "/proc/cmdline",
+            "/proc/config.gz",
+            "/proc/kmsg",
+            "/proc/interrupts",
+            "/proc/softirqs",
+            "/proc/latency_stats",
+            "/proc/kpagecount",
+            "/proc/kpageflags",
+            "/proc/kpagecgroup",
+            "/proc/acpi",
+            "/proc/scsi",
+            "/proc/asound",
+            "/dev/mem",
+            "/dev/kmem",
+            "/dev/kmsg",
+            "/dev/port",
+            "/dev/vda",
+            "/dev/sda",
+            "/dev/fuse",
+            "/dev/kvm",
+            "/dev/net/tun",
+            "/dev/vsock",
+            "/dev/vhost-net",
+            "/dev/loop-control",
+            "/dev/mapper/control",
+            "/dev/input",
+            "/dev/dri",
+            "/dev/tty0",
+            "/dev/console",
+            "/dev/hwrng",
+            "/sys/kernel",
+            "/sys/class",
+            "/sys/block",
+            "/sys/firmware",
+            "/sys/fs/cgroup",
+            "/sys/fs/bpf",
+            "/sys/kernel/debug",
+            "/sys/module",
+            "/sys/devices/virtual",
+            "/sys/kernel/uevent_helper",
+            "/proc/sysrq-trigger",
+            "/proc/sys/fs/binfmt_misc/register",
+            "/proc/mtrr",
         ] {
             // Of /sys/kernel the one file is there that allocators read.
             let line = format!(
@@ -167,7 +241,10 @@ fn cannot_find_a_cgroup_or_its_release_agent() {
 
 #[test]
 fn devices_are_the_harmless_ones() {
-    let harmless = ["fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero"];
+    let harmless = [
+        "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom",
+        "zero",
+    ];
     for attacker in Attacker::everywhere() {
         let text = attacker.exec(&[], &["ls", "-A", "/dev"]).text();
         assert_eq!(lines(&text), BTreeSet::from(harmless), "{}", attacker.name());
@@ -194,7 +271,11 @@ fn no_variable_of_the_host_reaches_a_box() {
     for attacker in Attacker::everywhere() {
         let with_secret = |args: &[&str]| {
             let mut command = attacker.house.glass(args);
-            let output = command.env("HOST_TOKEN", SECRET).env("HTTPS_PROXY", SECRET).output().expect("it can be started");
+            let output = command
+                .env("HOST_TOKEN", SECRET)
+                .env("HTTPS_PROXY", SECRET)
+                .output()
+                .expect("it can be started");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
         let id = with_secret(&["create", "--user", attacker.user]);
@@ -210,7 +291,9 @@ fn no_variable_of_the_host_reaches_a_box() {
 /// The same command, started by a caller that leaks descriptors.
 fn leaky(command: &Command) -> Command {
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", "exec 7</etc/passwd 8</etc 9>>/dev/null; exec \"$@\"", "sh"]).arg(command.get_program());
+    shell
+        .args(["-c", "exec 7</etc/passwd 8</etc 9>>/dev/null; exec \"$@\"", "sh"])
+        .arg(command.get_program());
     shell.args(command.get_args());
     shell
 }
@@ -233,7 +316,8 @@ fn no_descriptor_of_the_host_is_open_in_a_box() {
             assert_eq!(open.len(), 3, "{} {options:?}: {text}", attacker.name());
             for line in open {
                 let target = line.split_once(' ').map_or("", |(_, target)| target);
-                let harmless = target == "/dev/null" || target.starts_with("pipe:[") || target.starts_with("/dev/pts/");
+                let harmless =
+                    target == "/dev/null" || target.starts_with("pipe:[") || target.starts_with("/dev/pts/");
                 assert!(harmless, "{} {options:?}: {line}", attacker.name());
             }
         }
@@ -255,7 +339,10 @@ fn the_first_process_keeps_no_descriptor_that_its_creator_leaked() {
         let info = attacker.glass(&["info", &id, "--json"]).text();
         let info: serde_json::Value = serde_json::from_str(&info).expect("info is JSON");
         let Ok(entries) = std::fs::read_dir(format!("/proc/{}/fd", info["pid"])) else {
-            eprintln!("cannot be shown here: {}: only root can look at a guest from outside", attacker.name());
+            eprintln!(
+                "cannot be shown here: {}: only root can look at a guest from outside",
+                attacker.name()
+            );
             continue;
         };
         for entry in entries.filter_map(Result::ok) {

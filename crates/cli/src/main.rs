@@ -40,11 +40,30 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<i32> {
+    enough_files()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(command::run(cli));
     // Nothing that still runs in the background may keep us: what must be waited for has been waited for.
     runtime.shutdown_background();
     result
+}
+
+/// What a box and the way to it need at the most, at once.
+const FILES_MIN: u64 = 64;
+
+/// Takes what we may have of open files, and says so if it is not enough, before something deep down finds out.
+fn enough_files() -> anyhow::Result<()> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Raising it may be refused; then it is what it was.
+    let _ = setrlimit(Resource::Nofile, limit);
+    match getrlimit(Resource::Nofile).current {
+        Some(files) if files < FILES_MIN => {
+            anyhow::bail!("cannot work with a limit of {files} open files; raise it with `ulimit -n`")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn code(code: i32) -> ExitCode {

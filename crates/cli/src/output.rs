@@ -57,9 +57,11 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
 
 /// Whether nobody reads our output any more.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
+    let pipe = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
+    };
+    // Other pipes break too; only what we said of stdout is about stdout.
+    error.chain().any(|cause| cause.to_string() == WRITE) && error.chain().any(pipe)
 }
 
 /// A command that ran, with its output.

@@ -27,7 +27,7 @@ use glasshouse_protocol::{
     Request, VERSION,
 };
 
-use crate::build::Built;
+use crate::build::{Built, Knobs};
 use crate::connection::Connection;
 use crate::exec::{Counters, Exec, Output, Reader, Surroundings, not_started};
 use crate::files::{self, Outcome};
@@ -104,7 +104,7 @@ struct Agent {
     tracker: Tracker,
     enter: Vec<OwnedFd>,
     devpts: Option<OwnedFd>,
-    oom_score: Option<OwnedFd>,
+    knobs: Knobs,
     null: OwnedFd,
     landlock: Option<Ruleset>,
     filter: Option<Program>,
@@ -134,7 +134,7 @@ pub(crate) fn run(built: Built) -> Result<()> {
 
 impl Agent {
     fn new(built: Built) -> Result<Agent> {
-        let Built { start, proc, devpts, oom_score } = built;
+        let Built { start, proc, devpts, knobs } = built;
         let mut fds = start.fds;
         let config = start.plan.guest;
         let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -163,7 +163,7 @@ impl Agent {
             tracker: Tracker::new(config.tracking, fds.take(FdRole::Track), proc),
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
             devpts,
-            oom_score,
+            knobs,
             null,
             landlock,
             filter,

@@ -29,8 +29,16 @@ pub(crate) struct Built {
     pub(crate) proc: Option<OwnedFd>,
     /// The box's own terminals, by descriptor.
     pub(crate) devpts: Option<OwnedFd>,
-    /// Our own `oom_score_adj`, opened while we still may.
+    pub(crate) knobs: Knobs,
+}
+
+/// Files of our own in /proc that a command inherits something from, opened while we still may.
+#[derive(Debug, Default)]
+pub(crate) struct Knobs {
+    /// How expendable we are when memory runs out.
     pub(crate) oom_score: Option<OwnedFd>,
+    /// Where the most memory that we ever held is forgotten.
+    pub(crate) memory_peak: Option<OwnedFd>,
 }
 
 /// A step that did not work, and what it stumbled over.
@@ -55,7 +63,7 @@ struct Site {
     trees: Vec<(String, OwnedFd)>,
     proc: Option<OwnedFd>,
     devpts: Option<OwnedFd>,
-    oom_score: Option<OwnedFd>,
+    knobs: Knobs,
 }
 
 /// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
@@ -96,7 +104,7 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts, oom_score: site.oom_score }))
+    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts, knobs: site.knobs }))
 }
 
 /// No walls: the guest serves where it is.
@@ -107,7 +115,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Built { start, proc: None, devpts: None, oom_score: None })
+    Ok(Built { start, proc: None, devpts: None, knobs: Knobs::default() })
 }
 
 fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
@@ -245,7 +253,11 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             // The files of a process that is not dumpable belong to the host's root, so this one is opened before.
             on("dumpable", caps::set_dumpable(true))?;
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            site.oom_score = rustix::fs::openat(CWD, "/proc/self/oom_score_adj", flags, Mode::empty()).ok();
+            let open = |name: &str| rustix::fs::openat(CWD, name, flags, Mode::empty()).ok();
+            site.knobs = Knobs {
+                oom_score: open("/proc/self/oom_score_adj"),
+                memory_peak: open("/proc/self/clear_refs"),
+            };
             on("bounding set", caps::drop_bounding())?;
             on("capabilities", caps::set_numbers(keep))?;
             on("no_new_privs", caps::no_new_privs())?;

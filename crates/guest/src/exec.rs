@@ -25,6 +25,7 @@ use glasshouse_protocol::{
     ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit, RlimitKind,
 };
 
+use crate::build::Knobs;
 use crate::output::Log;
 use crate::track::Mark;
 use crate::user::Account;
@@ -123,8 +124,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) filter: Option<&'a glasshouse_linux::seccomp::Program>,
     pub(crate) enter: &'a [OwnedFd],
     pub(crate) tag: bool,
-    /// How expendable a process is when memory runs out: ours, and for a moment that of the next command.
-    pub(crate) oom_score: Option<rustix::fd::BorrowedFd<'a>>,
+    pub(crate) knobs: &'a Knobs,
 }
 
 /// A start that came to nothing.
@@ -183,13 +183,15 @@ impl Exec {
             landlock: around.landlock,
             filter: around.filter,
         };
-        // A process inherits this from whoever starts it. That commands go first when memory runs out is worth two
-        // writes; if one fails, they go as everybody else.
-        let set_oom_score = |score: &[u8]| around.oom_score.map(|file| rustix::io::write(file, score));
+        // A process inherits these from whoever starts it, so they are turned for the moment of the start: that commands
+        // go first when memory runs out, and that our own past peak is not taken for theirs. Without them it goes too.
+        let turn =
+            |knob: &Option<OwnedFd>, value: &[u8]| knob.as_ref().map(|file| rustix::io::write(file, value));
         let started = Instant::now();
-        set_oom_score(b"1000");
+        turn(&around.knobs.oom_score, b"1000");
+        turn(&around.knobs.memory_peak, b"5");
         let spawned = spawn::spawn(&command);
-        set_oom_score(b"0");
+        turn(&around.knobs.oom_score, b"0");
         let child = match spawned {
             Ok(child) => child,
             Err(error) => {
@@ -272,6 +274,7 @@ impl Exec {
     ) -> Exec {
         let spec = ExecSpec::default();
         let account = Account::own();
+        let knobs = Knobs::default();
         let around = Surroundings {
             image_env: &[],
             env: &[],
@@ -287,7 +290,7 @@ impl Exec {
             filter: None,
             enter: &[],
             tag: false,
-            oom_score: None,
+            knobs: &knobs,
         };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };

@@ -108,7 +108,8 @@ pub struct ExitReport {
     pub wall_us: u64,
     /// User and system time of the command's whole tree where a cgroup counts it, else of the waited-for processes.
     pub cpu_us: u64,
-    /// The largest resident size of one process of the command, or of its cgroup where one measures it.
+    /// The largest resident size of one process of the command; never told below what the guest itself held when the
+    /// command started, because the kernel counts on from there.
     pub peak_memory_bytes: u64,
     /// Bytes written to stdout, whether kept or not.
     pub stdout_bytes: u64,

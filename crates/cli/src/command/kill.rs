@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use glasshouse_sandbox::ErrorKind;
 use serde_json::json;
 
 use crate::args::{Global, unknown_box};
@@ -44,6 +45,8 @@ impl Kill {
                     }
                     removed.push(id);
                 }
+                // Somebody else was faster, and it is gone, as was wanted.
+                Err(error) if self.all && error.kind() == ErrorKind::NotFound => {}
                 // The others are removed all the same.
                 Err(error) => {
                     let sentence = output::sentence(&unknown_box(error));

@@ -90,7 +90,7 @@ impl Agent {
             filter: self.filter.as_ref(),
             enter: &self.enter,
             tag: self.tracker.wants_tag(),
-            oom_score: self.oom_score.as_ref().map(AsFd::as_fd),
+            knobs: &self.knobs,
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {

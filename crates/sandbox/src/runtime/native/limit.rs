@@ -5,6 +5,7 @@
 
 use glasshouse_linux::cgroup::{Controller, Limits as CgroupLimits, Trees, Version};
 use glasshouse_linux::rustix;
+use glasshouse_linux::rustix::process::Resource;
 use glasshouse_protocol::{Rlimit, RlimitKind};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -81,6 +82,11 @@ pub(crate) fn guest_limits(limits: &Limits) -> Vec<LimitInForce> {
     ]
 }
 
+/// What we may not exceed ourselves, and so cannot give.
+fn hard(resource: Resource) -> u64 {
+    rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX)
+}
+
 fn refused(what: &str, why: &str, help: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("cannot enforce {what} here: {why}; {help}"))
 }
@@ -110,9 +116,10 @@ fn memory(trees: &Trees, limits: &Limits, decided: &mut Decided) -> Result<()> {
         }
         Err(why) if asked.is_some() => return Err(refused("a memory limit", why, CGROUP_HELP)),
         Err(why) => {
-            decided.rlimits.push(Rlimit { kind: RlimitKind::DataBytes, value: MEMORY_BYTES });
-            let value = format!("{} per process", bytes(MEMORY_BYTES));
-            decided.say("memory", Some(MEMORY_BYTES), value, format!("rlimit (no cgroup: {why})"));
+            let amount = MEMORY_BYTES.min(hard(Resource::Data));
+            decided.rlimits.push(Rlimit { kind: RlimitKind::DataBytes, value: amount });
+            let value = format!("{} per process", bytes(amount));
+            decided.say("memory", Some(amount), value, format!("rlimit (no cgroup: {why})"));
         }
     }
     Ok(())
@@ -149,6 +156,12 @@ fn pids(trees: &Trees, limits: &Limits, decided: &mut Decided) -> Result<()> {
         }
         // Since 5.14 the kernel counts this per user namespace, and the box has its own with one user in it.
         Err(_) => {
+            let most = hard(Resource::Nproc);
+            if limits.pids.is_some_and(|asked| asked > most) {
+                let why = format!("your own limit is {most} processes (ulimit -Hu)");
+                return Err(refused("this limit of processes", &why, "ask for less, or run as root"));
+            }
+            let amount = amount.min(most);
             decided.rlimits.push(Rlimit { kind: RlimitKind::Processes, value: amount });
             decided.say("pids", Some(amount), amount.to_string(), "rlimit of the box's one user");
         }

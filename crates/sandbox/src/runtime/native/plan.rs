@@ -11,12 +11,13 @@ use crate::image::Base;
 use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
-const MASKED: [&str; 18] = [
+const MASKED: [&str; 30] = [
     "kcore",
     "keys",
     "key-users",
     "timer_list",
     "sched_debug",
+    "schedstat",
     "kallsyms",
     "cmdline",
     "config.gz",
@@ -30,6 +31,17 @@ const MASKED: [&str; 18] = [
     "kpagecount",
     "kpageflags",
     "kpagecgroup",
+    "pressure",
+    "partitions",
+    "diskstats",
+    "swaps",
+    "iomem",
+    "ioports",
+    "modules",
+    "vmallocinfo",
+    "slabinfo",
+    "pagetypeinfo",
+    "buddyinfo",
 ];
 /// Parts of /proc that a box may read and nobody there may write.
 const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
