@@ -36,6 +36,8 @@ impl Fds {
 
 impl Startup {
     pub(crate) fn receive() -> io::Result<Startup> {
+        // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
+        descriptor::close_from(3)?;
         let host = descriptor::take_stdin()?;
         let mut decoder = Decoder::default();
         let mut fds = Vec::new();
