@@ -35,7 +35,7 @@ pub(crate) fn all(machine: &Machine, options: &Options, reports: &[Report]) -> S
             Some(Err(why)) => lines.push(format!("memory: FAILED: {why}")),
             None => {}
         }
-        lines.extend(goals(report));
+        lines.extend(goals(report, options));
     }
     lines.push(String::new());
     lines.push(goal::LATER.into());
@@ -132,7 +132,8 @@ fn memory_lines(memory: &Memory) -> Vec<String> {
     table(&[&format!("memory of {} idle boxes, each", memory.boxes), "KiB", ""], &rows)
 }
 
-fn goals(report: &Report) -> Vec<String> {
+/// Goals without a figure are shown only if all were to be measured.
+fn goals(report: &Report, options: &Options) -> Vec<String> {
     let row = |goal: &Goal| {
         let bound = match goal.bound {
             Bound::AtMost(bound) => format!("≤ {bound} {}", goal.unit),
@@ -147,10 +148,13 @@ fn goals(report: &Report) -> Vec<String> {
         };
         vec![format!("  {}", goal.what), bound, number(p50), number(min), verdict.into()]
     };
-    table(
-        &["goals of the design", "goal", "p50", "min", ""],
-        &goal::all(report).iter().map(row).collect::<Vec<_>>(),
-    )
+    let goals = goal::all(report);
+    let rows: Vec<_> =
+        goals.iter().filter(|goal| options.only.is_empty() || goal.found.is_ok()).map(row).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    table(&["goals of the design", "goal", "p50", "min", ""], &rows)
 }
 
 /// Columns that line up: words to the left, figures to the right, and remarks at the end.

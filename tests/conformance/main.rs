@@ -4,21 +4,33 @@
 //! The tests of `native` run as whoever runs them: root, or an ordinary user without a right of his own. Root runs
 //! them a second time as such a user ([`rootless`]).
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is test code")]
+
 mod stage;
 
 mod alone;
 mod follow;
 
-mod background;
 mod command;
-mod crowd;
-mod deadline;
-mod directories;
-mod ends;
-mod files;
+
 mod output;
-mod report;
-mod signal;
 mod stdin;
 mod terminal;
+
+mod background;
+mod crowd;
+mod deadline;
+mod signal;
+
+mod ends;
+mod report;
+
+mod limits;
+mod lives;
+
+mod directories;
+mod files;
 mod trees;
+
+mod heavy;
+mod rootless;

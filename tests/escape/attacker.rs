@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use glasshouse_tests::{House, Mode, ORDINARY, is_root, skip};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(crate) const PROBE: &str = "/tmp/probe";
 
 /// A box, and the user of it that attacks.
 pub(crate) struct Attacker {
-    pub(crate) house: House,
+    pub(crate) house: Arc<House>,
     pub(crate) user: &'static str,
     pub(crate) id: String,
 }
@@ -98,18 +98,24 @@ impl Attacker {
 
     /// In a fresh box of these options, with the probe in it.
     pub(crate) fn new(mode: Mode, user: &'static str, options: &[&str]) -> Option<Attacker> {
-        Attacker::of(House::new(mode), user, options)
+        probe()?;
+        let house = house(mode);
+        let id = create(&house, user, options)?;
+        let attacker = Attacker { house, user, id };
+        attacker.bring_probe(&attacker.id);
+        Some(attacker)
     }
 
-    /// In a fresh box of a house.
-    pub(crate) fn of(house: House, user: &'static str, options: &[&str]) -> Option<Attacker> {
-        let probe = probe()?;
-        let id = create(&house, user, options)?;
-        let there = house.path().join("probe");
-        std::fs::copy(probe, &there).expect("the probe can be copied");
-        let attacker = Attacker { house, user, id };
-        attacker.glass(&["cp", &there.to_string_lossy(), &format!("{}:{PROBE}", attacker.id)]).text();
-        Some(attacker)
+    /// Another box of the same house, with the probe in it.
+    pub(crate) fn neighbour(&self) -> Attacker {
+        let id = create(&self.house, self.user, &[]).expect("the first was made, too");
+        self.bring_probe(&id);
+        Attacker { house: self.house.clone(), user: self.user, id }
+    }
+
+    fn bring_probe(&self, id: &str) {
+        self.glass(&["cp", &self.house.path().join("probe").to_string_lossy(), &format!("{id}:{PROBE}")])
+            .text();
     }
 
     /// Who, for messages.
@@ -173,6 +179,29 @@ impl Attacker {
     pub(crate) fn first_process(&self) -> PathBuf {
         Path::new("/proc").join(self.info()["pid"].to_string())
     }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        // The house, and what is still in it, goes with its last attacker.
+        let _ = self.house.glass(&["kill", &self.id]).output();
+    }
+}
+
+/// The house of a mode. All tests that run at the same time share it: to make and to clear one takes its time.
+fn house(mode: Mode) -> Arc<House> {
+    static HOUSES: Mutex<[Weak<House>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
+    let mut houses = HOUSES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = &mut houses[usize::from(mode == Mode::Rootless)];
+    if let Some(house) = place.upgrade() {
+        return house;
+    }
+    let house = Arc::new(House::new(mode));
+    if let Some(probe) = probe() {
+        std::fs::copy(probe, house.path().join("probe")).expect("the probe can be copied");
+    }
+    *place = Arc::downgrade(&house);
+    house
 }
 
 /// Makes a box, unless this host has no namespaces for this mode.

@@ -10,4 +10,6 @@
 
 mod attacker;
 mod kernel;
+mod neighbours;
+mod privilege;
 mod view;

@@ -13,6 +13,7 @@ use glasshouse_linux::landlock::Ruleset;
 use glasshouse_linux::rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::net::SocketFlags;
+use glasshouse_linux::rustix::process::{Resource, Rlimit};
 use glasshouse_linux::seccomp::{Filter, Program};
 use glasshouse_linux::{cgroup, descriptor, identity, process, rustix, terminal};
 use glasshouse_protocol::frame::{Frame, Kind};
@@ -24,7 +25,7 @@ use glasshouse_protocol::message::stream_kind;
 use glasshouse_protocol::plan::{FdRole, GuestConfig};
 use glasshouse_protocol::{
     ExecSpec, Exit, ExitReport, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream, Reply,
-    Request, VERSION,
+    Request, RlimitKind, VERSION,
 };
 
 use crate::build::{Built, Knobs};
@@ -147,6 +148,11 @@ impl Agent {
             [] => None,
             words => Some(Filter::from_words(words)?.program()),
         };
+        if let Some(limit) = config.rlimits.iter().find(|limit| limit.kind == RlimitKind::Processes) {
+            // The kernel asks the limit of whoever forks: without this, ours would be none for the commands that we start.
+            let limit = Rlimit { current: Some(limit.value), maximum: Some(limit.value) };
+            rustix::process::setrlimit(Resource::Nproc, limit)?;
+        }
         let own_uid = rustix::process::getuid().as_raw();
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,

@@ -221,12 +221,18 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
         Step::JoinCgroups => {
-            for tasks in start.fds.all(FdRole::Tasks) {
+            for tasks in start.fds.all(FdRole::Tasks).chain(start.fds.all(FdRole::Enter)) {
                 on("tasks", rustix::io::write(tasks, b"0"))?;
             }
             Ok(())
         }
-        Step::CgroupNamespace => on("cgroup namespace", namespace::cgroup_namespace()),
+        Step::CgroupNamespace => {
+            on("cgroup namespace", namespace::cgroup_namespace())?;
+            for tasks in start.fds.all(FdRole::Leave) {
+                on("tasks", rustix::io::write(tasks, b"0"))?;
+            }
+            Ok(())
+        }
         Step::Hostname { name } => on(name, namespace::set_hostname(name)),
         Step::Loopback => on("lo", namespace::loopback_up()),
         Step::AttachRoot => attach_root(site),
@@ -492,11 +498,21 @@ fn sys(site: &mut Site, files: &[(String, String)]) -> StepResult {
     let place = on("/sys", mount::find_or_make_dir(root(site)?, "sys"))?;
     on("/sys", mount::attach(sys.as_fd(), place.as_fd()))?;
     for (path, content) in files {
-        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let dir = on(path, mount::find_or_make_dir(sys.as_fd(), dir))?;
+        // A file system that we have just made holds no links to be afraid of: plain paths do.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        // The descriptor of a found directory is a path only; it is enough to make files below it.
-        let file = on(path, rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o444)))?;
+        let make = || rustix::fs::openat(&sys, path.as_str(), flags, Mode::from_raw_mode(0o444));
+        let file = match make() {
+            Err(Errno::NOENT) => {
+                for (at, _) in path.match_indices('/') {
+                    match rustix::fs::mkdirat(&sys, &path[..at], Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(e) => return on(path, Err(e)),
+                    }
+                }
+                on(path, make())?
+            }
+            other => on(path, other)?,
+        };
         on(path, rustix::io::write(&file, content.as_bytes()))?;
     }
     on("/sys", mount::set_attributes(sys.as_fd(), Attributes { read_only: true, ..closed }, false))

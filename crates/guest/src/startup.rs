@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use glasshouse_linux::descriptor;
+use glasshouse_linux::{descriptor, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, Plan, Report};
 
@@ -38,10 +38,13 @@ impl Startup {
     pub(crate) fn receive() -> io::Result<Startup> {
         // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
         descriptor::close_from(3)?;
+        process::default_signals();
+        // Executed from memory, it would be called by the number of a descriptor.
+        let _ = rustix::thread::set_name(c"glass-guest");
         let host = descriptor::take_stdin()?;
         let mut decoder = Decoder::default();
         let mut fds = Vec::new();
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         let body = loop {
             let (n, mut received) = descriptor::receive_with_fds(host.as_fd(), &mut buffer)?;
             fds.append(&mut received);

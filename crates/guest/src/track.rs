@@ -49,8 +49,15 @@ struct Directory {
 #[derive(Debug)]
 pub(crate) struct Mark {
     directory: Option<Directory>,
-    tag: Option<Vec<u8>>,
+    tag: Option<Tag>,
     leader: i32,
+}
+
+/// A command's namespace. As long as it is held open, the kernel gives its number to no other.
+#[derive(Debug)]
+struct Tag {
+    name: Vec<u8>,
+    _held: Option<OwnedFd>,
 }
 
 impl Tracker {
@@ -83,7 +90,9 @@ impl Tracker {
         if self.tracking == Tracking::Tag
             && let Some(proc) = &self.proc
         {
-            mark.tag = tag_of(proc.as_fd(), pid);
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let _held = openat(proc, format!("{pid}/ns/uts"), flags, Mode::empty()).ok();
+            mark.tag = tag_of(proc.as_fd(), pid).map(|name| Tag { name, _held });
         }
     }
 
@@ -95,7 +104,7 @@ impl Tracker {
     pub(crate) fn kill(&self, mark: &Mark) -> io::Result<()> {
         match (&mark.directory, &mark.tag, &self.proc) {
             (Some(directory), _, _) => directory.kill(),
-            (None, Some(tag), Some(proc)) => hunt(|| Ok(all_tagged(proc.as_fd(), tag))),
+            (None, Some(tag), Some(proc)) => hunt(|| Ok(all_tagged(proc.as_fd(), &tag.name))),
             _ if mark.leader > 0 => {
                 let leader = mark.leader;
                 process::signal_group(leader, libc_sigkill())?;

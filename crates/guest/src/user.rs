@@ -72,7 +72,8 @@ fn read(path: &str) -> String {
     if !fstat(&fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
         return String::new();
     }
-    let mut bytes = Vec::new();
+    // Most fit, so that one read finds all and a second one the end.
+    let mut bytes = Vec::with_capacity(4096);
     let _ = std::fs::File::from(fd).take(FILE_BYTES_MAX).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -75,9 +75,18 @@ fn pack_dir(
             Err(rustix::io::Errno::NOENT) => continue,
             other => other?,
         };
-        pack_one(builder, dir, Path::new(&entry), &name.join(&entry), &stat, depth)?;
+        let name = name.join(&entry);
+        pack_one(builder, dir, Path::new(&entry), &name, &stat, depth).map_err(|e| at(&name, e))?;
     }
     Ok(())
+}
+
+/// Says where in the tree something failed: once, where it did.
+fn at(name: &Path, error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    io::Error::new(error.kind(), format!("{}: {error}", show(name)))
 }
 
 fn pack_one(

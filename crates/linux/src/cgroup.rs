@@ -312,6 +312,17 @@ impl Limits {
 
 const PERIOD_US: u64 = 100_000;
 
+/// The way into a v1 cgroup, and out again.
+#[derive(Debug)]
+pub struct Tasks {
+    /// Whose.
+    pub controller: Controller,
+    /// The box's own `tasks`.
+    pub own: OwnedFd,
+    /// That of the directory above, where nothing is limited.
+    pub above: OwnedFd,
+}
+
 /// The cgroups of one box.
 #[derive(Debug, Clone)]
 pub struct Group {
@@ -341,17 +352,19 @@ impl Group {
         Ok(Some((File::open(first)?.into(), File::open(commands)?.into())))
     }
 
-    /// The `tasks` files of the v1 controllers that limit the box.
-    pub fn tasks(&self) -> io::Result<Vec<(Controller, OwnedFd)>> {
+    /// The `tasks` files of the v1 controllers that limit the box, each with that of the place above.
+    pub fn tasks(&self) -> io::Result<Vec<Tasks>> {
+        let open = |path: &Path| named(path, OpenOptions::new().write(true).open(path)).map(OwnedFd::from);
         let mut files = Vec::new();
         for (controller, version, dir) in &self.controllers {
-            if *version == Version::V1 {
-                let path = dir.join("tasks");
-                match OpenOptions::new().write(true).open(&path) {
-                    // Not limited.
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                    opened => files.push((*controller, named(&path, opened)?.into())),
-                }
+            // What is not limited has no directory.
+            if *version == Version::V1 && dir.is_dir() {
+                let above = dir.parent().unwrap_or(dir).join("tasks");
+                files.push(Tasks {
+                    controller: *controller,
+                    own: open(&dir.join("tasks"))?,
+                    above: open(&above)?,
+                });
             }
         }
         Ok(files)

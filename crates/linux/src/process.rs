@@ -143,6 +143,15 @@ pub fn start_ticks(pid: i32) -> io::Result<u64> {
     ticks.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat of the process has no start time"))
 }
 
+/// Every signal does again what it does by default. Whoever started us may have told some to be ignored, and that would
+/// be inherited by everything that we start.
+pub fn default_signals() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL is no function of ours. KILL, STOP and those of libc's own refuse, which is fine.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Ends with its parent. Races are the caller's: look at the parent after the call.
 pub fn die_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)

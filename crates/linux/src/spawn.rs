@@ -121,7 +121,7 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
         outcome: Outcome { stage: Stage::Clone, errno: 0 },
     };
     let mut pidfd: i32 = -1;
-    let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
+    let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
     // SAFETY: clone_args is plain data, for which all zeros is a value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64;

@@ -76,6 +76,8 @@ pub enum FdRole {
     /// A cgroup v1 `tasks` file that each command enters, and the first process does not: what commands use up must not
     /// be the end of who has to tell of it.
     Enter,
+    /// The `tasks` file above such a one, through which the first process leaves it again.
+    Leave,
     /// A file with the counter `oom_kill`.
     OomEvents,
     /// A file with the counter `max` of refused processes.
@@ -135,7 +137,8 @@ pub enum Step {
     },
     /// Enter the cgroups that came as descriptors.
     JoinCgroups,
-    /// Hide where in the host's cgroup tree the box is.
+    /// See the box's cgroups as the tops of their trees from now on, and nothing of the host's above; then leave those
+    /// that are for commands alone.
     CgroupNamespace,
     /// Set the host name.
     Hostname {

@@ -8,6 +8,8 @@ pub(crate) const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a box that is about to be removed may take to tell what ended in it unseen.
 pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a guest may take to say goodbye before it is killed.
+pub(crate) const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a killed box may take to be gone.
 pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Frames of one stream that wait for their reader. Credit bounds their bytes, this their number.

@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// What a read from a pipe came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PipeRead {
+    /// There may be more.
+    More,
+    /// Nothing more for now, or for ever.
+    Empty,
+    /// It must not be read now.
+    Held,
+}
+
 impl Agent {
     /// Children that are nobody's command: orphans of the box. A command's main process is left to its own
     /// descriptor, so that its status is never lost here.
@@ -199,9 +210,6 @@ impl Agent {
             // It was being ended: what it left behind goes with it.
             self.tracker.kill(mark)?;
         }
-        for which in 0..2 {
-            self.read_output(id, which)?;
-        }
         self.try_finish(id)
     }
 
@@ -211,9 +219,13 @@ impl Agent {
         if exec.main.is_none() || exec.report.is_some() {
             return Ok(());
         }
+        // What it wrote itself is in the pipes by now and is never given up; the time is for what others still write.
+        if !self.drain(id)? {
+            return self.watch_outputs(id);
+        }
+        let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };
         let open = exec.outputs.iter().flatten().count() > 0;
-        let time_left = exec.drain_until.is_none_or(|until| Instant::now() < until);
-        if open && (time_left || !exec.may_read()) {
+        if open && exec.drain_until.is_none_or(|until| Instant::now() < until) {
             return Ok(());
         }
         for output in std::mem::take(&mut exec.outputs).into_iter().flatten() {
@@ -271,37 +283,63 @@ impl Agent {
     }
 
     pub(super) fn read_output(&mut self, id: u64, which: usize) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(PIPE_BYTES, 0);
-        let mut too_much = false;
         for _ in 0..PIPE_READS_MAX {
-            let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.may_read()) else { break };
-            let Some(output) = &exec.outputs[which] else { break };
-            match rustix::io::read(&output.fd, &mut buffer[..]) {
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
-                // A terminal whose other side is closed answers with EIO.
-                Ok(0) | Err(_) => {
-                    if output.watched {
-                        epoll::delete(&self.epoll, &output.fd)?;
-                    }
-                    exec.outputs[which] = None;
-                    break;
-                }
-                Ok(n) => {
-                    let stream = if which == 0 { OutputStream::Stdout } else { OutputStream::Stderr };
-                    too_much |= exec.wrote(stream, &buffer[..n]);
-                    if n < PIPE_BYTES {
-                        break;
-                    }
-                }
+            if self.read_once(id, which)? != PipeRead::More {
+                break;
             }
-        }
-        self.buffer = buffer;
-        if too_much {
-            self.kill(id, Exit::OutputLimit)?;
         }
         self.watch_outputs(id)?;
         self.try_finish(id)
+    }
+
+    /// Reads once from a pipe of a command, unless a reader that it waits for is too far behind.
+    fn read_once(&mut self, id: u64, which: usize) -> Result<PipeRead> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(PIPE_BYTES, 0);
+        let result = self.read_into(&mut buffer, id, which);
+        self.buffer = buffer;
+        result
+    }
+
+    fn read_into(&mut self, buffer: &mut [u8], id: u64, which: usize) -> Result<PipeRead> {
+        let Some(exec) = self.execs.get_mut(&id) else { return Ok(PipeRead::Empty) };
+        let Some(output) = &exec.outputs[which] else { return Ok(PipeRead::Empty) };
+        if !exec.may_read() {
+            return Ok(PipeRead::Held);
+        }
+        match rustix::io::read(&output.fd, &mut *buffer) {
+            Err(rustix::io::Errno::INTR) => Ok(PipeRead::More),
+            Err(rustix::io::Errno::AGAIN) => Ok(PipeRead::Empty),
+            // A terminal whose other side is closed answers with EIO.
+            Ok(0) | Err(_) => {
+                if output.watched {
+                    epoll::delete(&self.epoll, &output.fd)?;
+                }
+                exec.outputs[which] = None;
+                Ok(PipeRead::Empty)
+            }
+            Ok(n) => {
+                let stream = if which == 0 { OutputStream::Stdout } else { OutputStream::Stderr };
+                if exec.wrote(stream, &buffer[..n]) {
+                    self.kill(id, Exit::OutputLimit)?;
+                }
+                Ok(PipeRead::More)
+            }
+        }
+    }
+
+    /// Reads all that a command whose main process is gone has left in its pipes. Whether that was all.
+    fn drain(&mut self, id: u64) -> Result<bool> {
+        for which in 0..2 {
+            loop {
+                match self.read_once(id, which)? {
+                    PipeRead::More => {}
+                    PipeRead::Empty => break,
+                    PipeRead::Held => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
     }
 
     pub(super) fn drain_held(&mut self, n: usize) {

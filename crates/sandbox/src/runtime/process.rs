@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
+use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Feature, Runtime, RuntimeReport, connect_in, describe, native};
 use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
@@ -160,7 +161,7 @@ impl Runtime for Process {
             // Politely first: without walls, only the guest knows all of its commands.
             if let Ok(stream) = self.connect(info) {
                 native::ask_to_shut_down(&stream);
-                let _ = process::wait_end(pidfd.as_fd(), std::time::Duration::from_secs(2));
+                let _ = process::wait_end(pidfd.as_fd(), GOODBYE_TIMEOUT);
             }
             start::end(pidfd.as_fd());
         }

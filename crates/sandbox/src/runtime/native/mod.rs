@@ -28,6 +28,7 @@ pub(crate) use limit::guest_limits;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Claim, Home, UIDS};
 use crate::image::{Base, source};
+use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, connect_in, describe};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
@@ -204,9 +205,13 @@ impl Native {
             parcel.add(FdRole::Birth, first);
             parcel.add(FdRole::Track, commands);
         }
-        for (controller, fd) in group.tasks().context("open the box's cgroups")? {
-            let role = if controller == Controller::Pids { FdRole::Tasks } else { FdRole::Enter };
-            parcel.add(role, fd);
+        for tasks in group.tasks().context("open the box's cgroups")? {
+            if tasks.controller == Controller::Pids {
+                parcel.add(FdRole::Tasks, tasks.own);
+            } else {
+                parcel.add(FdRole::Enter, tasks.own);
+                parcel.add(FdRole::Leave, tasks.above);
+            }
         }
         for (role, fd) in [
             (FdRole::OomEvents, group.events(Controller::Memory)),
@@ -329,7 +334,14 @@ impl Runtime for Native {
         let group = self.trees.group(id);
         if let Some(info) = info {
             match living(&self.home, info)? {
-                Some(pidfd) => start::end(pidfd.as_fd()),
+                Some(pidfd) => {
+                    // A word first, so that whoever reads from the box learns why it ends; then for certain.
+                    if let Ok(stream) = self.connect(info) {
+                        ask_to_shut_down(&stream);
+                        let _ = process::wait_end(pidfd.as_fd(), GOODBYE_TIMEOUT);
+                    }
+                    start::end(pidfd.as_fd());
+                }
                 None => {
                     // It may be a child of ours that nobody has collected yet.
                     let _ = process::reap_pid(info.pid);

@@ -164,6 +164,7 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     }
     // Processes are counted from the start; memory and cpu are the commands' own.
     add(Step::JoinCgroups);
+    add(Step::CgroupNamespace);
     add(Step::Hostname { name: "box".into() });
     add(Step::Loopback);
     if !privileged(decisions.users) {
@@ -186,11 +187,9 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     if decisions.read_only {
         add(Step::ReadOnlyRoot);
     }
-    // From here on the box sees itself at the top of every cgroup tree.
-    add(Step::CgroupNamespace);
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
     // After everything that it forbids.
-    add(Step::Filter { words: seccomp::base().to_words() });
+    add(Step::Filter { words: base_filter().to_vec() });
 }
 
 /// What the guest itself keeps, in the box's user namespace only. Commands have none: the bounding set is empty.
@@ -215,6 +214,12 @@ fn sys_files() -> Vec<(String, String)> {
         .into_iter()
         .chain([("kernel/mm/transparent_hugepage/enabled".into(), "always [madvise] never\n".into())])
         .collect()
+}
+
+/// The same for every box, and not cheap to put together.
+fn base_filter() -> &'static [u64] {
+    static WORDS: std::sync::OnceLock<Vec<u64>> = std::sync::OnceLock::new();
+    WORDS.get_or_init(|| seccomp::base().to_words())
 }
 
 #[cfg(test)]
@@ -249,6 +254,7 @@ mod tests {
                 (Builder, "hand-over"),
                 (Box, "become the box's user"),
                 (Box, "join cgroups"),
+                (Box, "cgroup namespace"),
                 (Box, "host name"),
                 (Box, "loopback device"),
                 (Box, "attach root"),
@@ -257,7 +263,6 @@ mod tests {
                 (Box, "mount /sys"),
                 (Box, "mount /dev"),
                 (Box, "pivot root"),
-                (Box, "cgroup namespace"),
                 (Box, "drop privileges"),
                 (Box, "system call filter"),
             ]
