@@ -4,6 +4,7 @@
 //! The tests look at the whole machine, so they run one at a time: each begins with [`alone`].
 
 mod around;
+mod descriptors;
 mod kills;
 mod leaking;
 mod lives;

@@ -11,13 +11,13 @@ const NUMBERS: u32 = 32;
 /// How long something may take that takes milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The processes that a program starts to make a box, in their order.
+/// The processes that a program starts to make a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Carries out the plan, outside.
-    Builder = 0,
+    Builder,
     /// Carries out the rest of it, inside, and is the guest from then on.
-    First = 1,
+    First,
 }
 
 /// Starts a program whose words are kept.
@@ -39,11 +39,11 @@ pub(crate) fn part(program: &mut Child, part: Part) -> Option<OwnedFd> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         let parent = program.id();
-        let mut children = (parent + 1..parent + NUMBERS).filter(|pid| parent_of(*pid) == Some(parent));
-        if let Some(pid) = children.nth(part as usize) {
+        let is_it = |pid: &u32| parent_of(*pid) == Some(parent) && levels(*pid) == Some(1 + part as usize);
+        if let Some(pid) = (parent + 1..parent + NUMBERS).find(is_it) {
             let pidfd = process::open(pid as i32).ok();
             // The number may have gone to somebody else before we had the descriptor, not after.
-            if let Some(pidfd) = pidfd.filter(|_| parent_of(pid) == Some(parent)) {
+            if let Some(pidfd) = pidfd.filter(|_| is_it(&pid)) {
                 return Some(pidfd);
             }
         }
@@ -57,6 +57,13 @@ pub(crate) fn part(program: &mut Child, part: Part) -> Option<OwnedFd> {
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How many process namespaces see it, from ours on.
+fn levels(pid: u32) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(numbers.split_ascii_whitespace().count())
 }
 
 /// kill -9.

@@ -1,5 +1,7 @@
 //! Commands: how they start, what they write, how they end.
 
+use glasshouse_linux::process::How;
+
 use super::*;
 
 /// What a read from a pipe came to.
@@ -235,11 +237,14 @@ impl Agent {
             hold(&self.epoll, &mut self.held, output)?;
         }
         let mark = exec.mark.take();
+        let succeeded = exec.cause.is_none() && exec.main.is_some_and(|main| main.how == How::Code(0));
         let cpu_us = mark.as_ref().and_then(|mark| self.tracker.cpu_us(mark));
         let after = self.counters();
-        let peak = self.memory_peak.as_ref().and_then(|fd| cgroup::counter(fd.as_fd(), "").ok());
+        // Only a bad end is looked into further.
+        let peak = self.memory_peak.as_ref().filter(|_| !succeeded);
+        let peak = peak.and_then(|fd| cgroup::counter(fd.as_fd(), "").ok());
         if let Some(exec) = self.execs.get_mut(&id) {
-            exec.finish(cpu_us, after, peak, disk_full());
+            exec.finish(cpu_us, after, peak, !succeeded && disk_full());
         }
         if let Some(mark) = mark {
             self.tracker.release(mark);

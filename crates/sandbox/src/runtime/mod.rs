@@ -141,9 +141,10 @@ pub(crate) struct Runtimes {
 
 impl Runtimes {
     pub(crate) fn new(home: &Home) -> Result<Runtimes> {
+        let trees = native::discover_trees(home)?;
         Ok(Runtimes {
-            native: Arc::new(native::Native::new(home.clone())?),
-            process: Arc::new(process::Process::new(home.clone())?),
+            native: Arc::new(native::Native::new(home.clone(), trees.clone())),
+            process: Arc::new(process::Process::new(home.clone(), trees)),
         })
     }
 

@@ -24,9 +24,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(home: Home) -> Result<Process> {
-        let trees = native::discover_trees(&home)?;
-        Ok(Process { home, trees })
+    pub(crate) fn new(home: Home, trees: Trees) -> Process {
+        Process { home, trees }
     }
 
     fn check(spec: &SandboxSpec) -> Result<()> {

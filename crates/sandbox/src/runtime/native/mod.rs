@@ -83,11 +83,10 @@ pub(crate) fn guest_config(spec: &SandboxSpec) -> GuestConfig {
 }
 
 impl Native {
-    pub(crate) fn new(home: Home) -> Result<Native> {
-        let trees = discover_trees(&home)?;
+    pub(crate) fn new(home: Home, trees: Trees) -> Native {
         let maps = start::read_small("/proc/self/uid_map").unwrap_or_default();
         let root = rustix::process::geteuid().is_root() && covers(&maps, UIDS);
-        Ok(Native { home, trees, root })
+        Native { home, trees, root }
     }
 
     /// Whether we are root over enough ids to give boxes ranges of their own. Root of a user namespace that has one id
