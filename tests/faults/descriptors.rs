@@ -1,5 +1,6 @@
 //! Every descriptor that making a box needs is refused in turn, in this process and in those that it starts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use glasshouse_linux::rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,7 +12,7 @@ use crate::rerun::as_ordinary;
 use crate::{alone, event_loop, guest_in_memory, nothing_left, open, tell};
 
 /// More descriptors than making a box takes.
-const ENOUGH: u64 = 64;
+const ENOUGH: usize = 48;
 
 /// Lowers the number of descriptors, and puts it back.
 struct Lowered {
@@ -19,15 +20,24 @@ struct Lowered {
 }
 
 impl Lowered {
-    /// To so many more than are open.
-    fn to(free: u64) -> Lowered {
+    /// So that this many are left. The numbers in use may have gaps, and the kernel's limit is one of numbers.
+    fn to(free: usize) -> Lowered {
         let before = getrlimit(Resource::Nofile);
-        let open = std::fs::read_dir("/proc/self/fd").expect("/proc is there").count() as u64;
-        // Listing took one itself.
-        let current = Some(open - 1 + free);
-        setrlimit(Resource::Nofile, Rlimit { current, ..before.clone() }).expect("a limit can be lowered");
+        let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let mut used: BTreeSet<u64> = numbers.collect();
+        // The one with which they were listed is free again; it was the lowest that was, as always.
+        let listing = used.iter().copied().find(|number| std::fs::read_link(fd_path(*number)).is_err());
+        used.remove(&listing.expect("it is closed by now"));
+        let last = (0..).filter(|number| !used.contains(number)).nth(free).expect("numbers do not end");
+        setrlimit(Resource::Nofile, Rlimit { current: Some(last), ..before.clone() })
+            .expect("it can be lowered");
         Lowered { before }
     }
+}
+
+fn fd_path(number: u64) -> String {
+    format!("/proc/self/fd/{number}")
 }
 
 impl Drop for Lowered {
@@ -39,11 +49,9 @@ impl Drop for Lowered {
 fn sweep(home: &Path, mode: &str) {
     guest_in_memory();
     let (threads, house) = (event_loop(), open(home));
-    let make = || {
-        let result = threads.block_on(house.create(SandboxSpec::default()));
-        result.map(|sandbox| threads.block_on(sandbox.destroy()).expect("a box can be removed"))
-    };
-    make().expect("with many descriptors it works");
+    let first =
+        threads.block_on(house.create(SandboxSpec::default())).expect("with many descriptors it works");
+    threads.block_on(first.destroy()).expect("a box can be removed");
     let before = Leaks::now(home);
     let (mut refused, mut made) = (0, 0);
     for free in 0..ENOUGH {

@@ -63,6 +63,8 @@ pub(crate) struct Exec {
     pub(crate) drain_until: Option<Instant>,
     pub(crate) report: Option<ExitReport>,
     pub(crate) recorded: bool,
+    /// The connection that started it and will see to its record, as long as it is there.
+    pub(crate) starter: Option<usize>,
     pub(crate) mark: Option<Mark>,
     pub(crate) before: Counters,
 }
@@ -97,8 +99,6 @@ pub(crate) struct Reader {
     pub(crate) follow: bool,
     /// The command waits for this reader rather than lose a byte.
     pub(crate) waited_for: bool,
-    /// The client that started the command, and sees to its record.
-    pub(crate) starter: bool,
 }
 
 /// Limits that have struck, counted by the kernel for the whole box.
@@ -257,6 +257,7 @@ impl Exec {
             drain_until: None,
             report: None,
             recorded: false,
+            starter: Some(client.0),
             mark: Some(mark),
             before: Counters::default(),
         }

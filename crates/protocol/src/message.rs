@@ -61,6 +61,11 @@ pub enum Request {
     Execs,
     /// Ended commands whose end nobody was there to see. Each is told of once, so that it is recorded once.
     Unrecorded,
+    /// The end of this command is on record. Said by whoever started it.
+    Recorded {
+        /// Which.
+        exec: u64,
+    },
     /// A file operation.
     File {
         /// What.

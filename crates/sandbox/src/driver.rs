@@ -121,6 +121,8 @@ impl Driver {
                 Act::Ended { exec, report, stdout, stderr, recorded } => {
                     self.record.ended(exec, report, stdout, stderr);
                     let _ = recorded.send(());
+                    // A guest that is gone need not know.
+                    let _ = self.link.tell(&Request::Recorded { exec }).await;
                 }
                 Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
                 Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),

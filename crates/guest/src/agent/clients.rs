@@ -61,6 +61,7 @@ impl Agent {
             let Some(exec) = self.execs.get_mut(&id) else { continue };
             let was_waited_for = exec.readers.iter().any(|r| r.connection == n && r.waited_for);
             exec.readers.retain(|r| r.connection != n);
+            exec.starter = exec.starter.filter(|&starter| starter != n);
             if exec.stdin.as_ref().is_some_and(|stdin| stdin.client.0 == n) {
                 exec.stdin = None;
             }
@@ -130,7 +131,7 @@ impl Agent {
             Request::Unrecorded => {
                 let mut execs = Vec::new();
                 for exec in self.execs.values_mut() {
-                    if exec.report.is_some() && !exec.recorded && !exec.hidden {
+                    if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
                         exec.recorded = true;
                         // Whoever asked will come for its output.
                         exec.background = true;
@@ -139,6 +140,12 @@ impl Agent {
                 }
                 let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
                 self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
+            }
+            Request::Recorded { exec } => {
+                if let Some(exec) = self.execs.get_mut(&exec) {
+                    exec.recorded = true;
+                }
+                self.forget();
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Shutdown => {
@@ -201,7 +208,6 @@ impl Agent {
             credit: STREAM_CREDIT,
             follow,
             waited_for: false,
-            starter: false,
         });
         let (id, pid) = (exec.id, exec.pid as u32);
         if let Some(connection) = self.connections[n].as_mut() {
@@ -357,7 +363,6 @@ impl Agent {
                     credit: STREAM_CREDIT,
                     follow: true,
                     waited_for: true,
-                    starter: true,
                 });
                 watch(&self.epoll, exec.pidfd.as_fd(), Cause::Exit(id))?;
                 self.execs.insert(id, exec);

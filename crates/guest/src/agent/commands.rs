@@ -49,7 +49,6 @@ impl Agent {
                     credit: STREAM_CREDIT,
                     follow: true,
                     waited_for: !spec.background,
-                    starter: true,
                 });
                 let pid = exec.pid as u32;
                 watch(&self.epoll, exec.pidfd.as_fd(), Cause::Exit(id))?;

@@ -62,7 +62,6 @@ fn feed(exec: &mut Exec, reader: &mut Reader, connection: &mut Connection) -> bo
         None if reader.follow => return true,
         None => Reply::UpToDate { offset: reader.place },
     };
-    exec.recorded |= reader.starter && exec.report.is_some();
     connection.reply(reader.stream, &last);
     connection.execs.remove(&reader.stream);
     false

@@ -18,6 +18,9 @@ use tokio::sync::mpsc;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::limits::{REPLY_TIMEOUT, STREAM_FRAMES};
 
+/// The stream of what needs no answer: nobody listens there.
+const NOBODY: u32 = u32::MAX;
+
 /// A connection to a guest.
 #[derive(Clone)]
 pub(crate) struct Link {
@@ -98,7 +101,7 @@ impl Link {
             loop {
                 // 0 is for greetings.
                 streams.last = streams.last.wrapping_add(1).max(1);
-                if !streams.open.contains_key(&streams.last) {
+                if streams.last != NOBODY && !streams.open.contains_key(&streams.last) {
                     break;
                 }
             }
@@ -121,6 +124,11 @@ impl Link {
                 "the box's guest does not answer; `glass kill` removes the box",
             )),
         }
+    }
+
+    /// Says something that needs no answer.
+    pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
+        self.send(NOBODY, request).await
     }
 
     async fn send(&self, stream: u32, request: &Request) -> Result<()> {
