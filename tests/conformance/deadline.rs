@@ -6,8 +6,8 @@ use glasshouse_sandbox::{ExecSpec, Exit, Limits, Sandbox, SandboxSpec};
 
 use crate::follow::Follow;
 use crate::stage::{
-    Stage, argv, lives, on_every_runtime, perl, put_away, run, runs, shell, stdout_of, text, wait_gone,
-    within,
+    Stage, argv, lives, on_every_runtime, perl, put_away, run, runs, shell, start_with_pid, stdout_of, text,
+    wait_gone, within,
 };
 
 on_every_runtime![
@@ -15,6 +15,7 @@ on_every_runtime![
     last_words_within_the_grace_are_heard,
     whoever_ignores_the_request_is_killed,
     a_stopped_command_is_killed_too,
+    a_command_that_waits_for_its_reader_is_killed_too,
     what_was_written_before_the_deadline_is_there,
     a_command_that_ends_in_time_has_not_timed_out,
     the_boxs_deadline_holds_for_every_command,
@@ -88,6 +89,17 @@ async fn a_stopped_command_is_killed_too(sandbox: &Sandbox) {
     let pid = stopped.line().await.parse().unwrap();
     assert_eq!(stopped.end().await.exit, Exit::TimedOut);
     wait_gone(sandbox, pid).await;
+}
+
+async fn a_command_that_waits_for_its_reader_is_killed_too(sandbox: &Sandbox) {
+    let (mut full, pid) = start_with_pid(sandbox, ends(shell("echo $$; exec yes"), 0)).await;
+    wait_gone(sandbox, pid).await;
+    let report = full.end().await;
+    assert_eq!(
+        (report.exit, report.stdout_bytes),
+        (Exit::TimedOut, full.place),
+        "and all that it wrote arrives"
+    );
 }
 
 async fn what_was_written_before_the_deadline_is_there(sandbox: &Sandbox) {

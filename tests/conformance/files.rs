@@ -5,13 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, FileKind, Sandbox};
 
 use crate::follow::Follow;
-use crate::stage::{Stage, exit_of, on_every_runtime, perl, shell, stdout_of};
+use crate::stage::{Stage, exit_of, on_every_runtime, perl, settle, shell, stdout_of};
 
 on_every_runtime![
     what_is_written_is_read,
     ranges_are_read,
     a_far_place_of_a_huge_file_is_read,
     a_reader_never_sees_half_a_file,
+    a_write_that_is_given_up_leaves_nothing,
     a_mode_is_set_or_kept,
     directories_above_are_made,
     a_file_behind_a_link_is_written_and_the_link_stays,
@@ -94,6 +95,24 @@ async fn a_reader_never_sees_half_a_file(sandbox: &Sandbox) {
     sandbox.write_file("stop", b"", None).await.unwrap();
     assert_eq!(reader.end().await.exit, Exit::Code { code: 0 }, "{reader:?}");
     assert_eq!(stdout_of(sandbox, "ls -A").await, "file\nstop\n", "nothing half is left");
+}
+
+async fn a_write_that_is_given_up_leaves_nothing(sandbox: &Sandbox) {
+    sandbox.write_file("file", b"old", None).await.unwrap();
+    let bytes = noise(32 << 20, 5);
+    for path in ["file", "new"] {
+        let writing = sandbox.write_file(path, &bytes, None);
+        // It is on its way when the first half of something is there, and then nobody goes on with it.
+        let begun =
+            settle("the write has begun", async || stdout_of(sandbox, "ls -A").await.lines().count() > 1);
+        tokio::select! {
+            biased;
+            () = begun => {}
+            done = writing => panic!("it was done before it was seen: {done:?}"),
+        }
+        settle("nothing of it is left", async || stdout_of(sandbox, "ls -A").await == "file\n").await;
+        assert_eq!(sandbox.read_file("file", 0, None).await.unwrap(), b"old");
+    }
 }
 
 async fn a_mode_is_set_or_kept(sandbox: &Sandbox) {

@@ -75,6 +75,7 @@ async fn a_box_ends_when_its_time_is_over(stage: &Stage) {
     let mut sleeper = Follow::start(&sandbox, argv(&["sleep", "1000"])).await;
     let report = sleeper.end().await;
     assert_eq!(report.exit, Exit::Killed { by: Killer::Ttl });
+    assert!(report.wall_us > 0, "it ran for a while: {report:?}");
     check_gone(stage, &sandbox).await;
 }
 

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is test code")]
 
+mod pattern;
 mod stage;
 
 mod alone;

@@ -1,5 +1,7 @@
 //! What a command writes: every byte, in order, numbered, and no longer than the command itself.
 
+use std::time::Duration;
+
 use glasshouse_sandbox::{ExecEvent, ExecSpec, Exit, OutputStream, Sandbox};
 
 use crate::follow::Follow;
@@ -18,6 +20,7 @@ on_every_runtime![
     what_is_too_long_to_collect_keeps_head_and_tail,
     a_reader_that_stops_holds_up_only_its_own_command,
     tiny_pieces_that_nobody_reads_hold_up_only_their_own_command,
+    a_wait_that_is_given_up_loses_nothing,
     every_exit_code_is_told,
     the_end_is_the_end_of_the_main_process,
     what_a_daemon_writes_later_does_not_kill_it,
@@ -139,6 +142,25 @@ async fn tiny_pieces_that_nobody_reads_hold_up_only_their_own_command(stage: &St
     .await;
     check_others_go_on(&sandbox, &mut slow).await;
     assert_eq!((slow.stdout, slow.stderr), (vec![b'o'; 20_000], vec![b'e'; 20_000]));
+}
+
+async fn a_wait_that_is_given_up_loses_nothing(sandbox: &Sandbox) {
+    let mut exec = sandbox.exec(perl("syswrite STDOUT, pack 'n', $_ for 0..29999")).await.unwrap();
+    let mut bytes = Vec::new();
+    let (mut given_up, mut over) = (0, false);
+    while !over {
+        // Nothing is ready at once but what has come already; each other wait is broken off in the middle.
+        match tokio::time::timeout(Duration::from_micros(20), exec.next()).await {
+            Err(_) => given_up += 1,
+            Ok(Some(ExecEvent::Output(chunk))) => {
+                assert_eq!(chunk.offset, bytes.len() as u64);
+                bytes.extend(chunk.bytes);
+            }
+            Ok(event) => over = matches!(event, Some(ExecEvent::Ended(_)) | None),
+        }
+    }
+    let expected: Vec<u8> = (0..30_000u16).flat_map(u16::to_be_bytes).collect();
+    assert!(bytes == expected, "{} bytes, or others, after {given_up} waits", bytes.len());
 }
 
 async fn every_exit_code_is_told(sandbox: &Sandbox) {

@@ -10,6 +10,8 @@ use glasshouse_sandbox::{
 };
 use glasshouse_tests::{is_root, scratch};
 
+use crate::pattern::Pattern;
+
 /// The longest that one test may take before it counts as hanging.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that a test waits for one thing to happen.
@@ -62,13 +64,13 @@ impl Subject for Sandbox {
 
 /// Runs one body on one runtime, and cleans up after it even if it fails.
 pub(crate) fn perform<T: Subject>(runtime: RuntimeKind, body: impl AsyncFnOnce(&T)) {
+    let pattern = Pattern::current();
     let dir = scratch();
-    let executor =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let curtain = {
-        let _inside = executor.enter();
-        let house = open(&dir.path().join("home"));
-        Curtain { stage: Stage { house, runtime, dir: dir.path().to_owned() }, executor }
+    let house = open(&dir.path().join("home"));
+    pattern.copy_to(&dir.path().join("home"));
+    let curtain = Curtain {
+        stage: Stage { house, runtime, dir: dir.path().to_owned() },
+        executor: tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
     };
     curtain.executor.block_on(async {
         let whole = async {
@@ -105,7 +107,7 @@ impl Drop for Curtain {
 }
 
 /// A house's own directories in the cgroup trees outlive the house; a test's house will never be opened again.
-fn remove_cgroups(home: &Path) {
+pub(crate) fn remove_cgroups(home: &Path) {
     let Ok(meta) = std::fs::metadata(home) else { return };
     let name = format!("glasshouse-{:x}-{:x}", meta.dev(), meta.ino());
     let root = Path::new("/sys/fs/cgroup");

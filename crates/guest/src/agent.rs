@@ -18,8 +18,8 @@ use glasshouse_linux::seccomp::{Filter, Program};
 use glasshouse_linux::{cgroup, descriptor, identity, process, rustix, terminal};
 use glasshouse_protocol::frame::{Frame, Kind};
 use glasshouse_protocol::limits::{
-    CONNECTIONS_MAX, DATA_CHUNK_MAX, DRAIN_MS, EXECS_ENDED_MAX, EXECS_RUNNING_MAX, KEPT_TOTAL_BYTES,
-    STREAM_CREDIT, STREAMS_MAX,
+    CONNECTIONS_MAX, DATA_CHUNK_MAX, DRAIN_MS, EXECS_ENDED_MAX, EXECS_RUNNING_MAX, FRAME_COST,
+    KEPT_TOTAL_BYTES, STREAM_CREDIT, STREAMS_MAX,
 };
 use glasshouse_protocol::message::stream_kind;
 use glasshouse_protocol::plan::{FdRole, GuestConfig};

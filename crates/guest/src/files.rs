@@ -16,7 +16,7 @@ use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::{descriptor, identity, process, rustix, tree};
 use glasshouse_protocol::limits::{
-    DATA_CHUNK_MAX, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT,
+    DATA_CHUNK_MAX, FRAME_COST, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT,
 };
 use glasshouse_protocol::{Failure, FailureKind, FileKind, FileOp, FileResult, FileStat, ListPage};
 
@@ -344,19 +344,23 @@ impl Download {
 
     /// The next piece, if credit allows one. `Ok(None)`: all is sent.
     pub(crate) fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        let want = (DATA_CHUNK_MAX as u64).min(self.left).min(self.credit) as usize;
+        let want =
+            (DATA_CHUNK_MAX as u64).min(self.left).min(self.credit.saturating_sub(FRAME_COST)) as usize;
         if self.left == 0 {
             return Ok(None);
         }
+        if want == 0 {
+            return Ok(Some(0));
+        }
         buffer.resize(want, 0);
         let n = told("read", "the file", rustix::io::pread(&self.file, &mut buffer[..], self.offset))?;
-        if n == 0 && want > 0 {
+        if n == 0 {
             self.left = 0;
             return Ok(None);
         }
         self.offset += n as u64;
         self.left -= n as u64;
-        self.credit -= n as u64;
+        self.credit -= n as u64 + FRAME_COST;
         self.sent += n as u64;
         Ok(Some(n))
     }

@@ -6,6 +6,8 @@ pub const FRAME_BODY_MAX: usize = 256 * 1024;
 pub const DATA_CHUNK_MAX: usize = 64 * 1024;
 /// Bytes of output (or file content) that may be on the way before the reader has granted more.
 pub const STREAM_CREDIT: u64 = 1024 * 1024;
+/// What a frame of output or file content costs of the credit beside its bytes, so that credit bounds frames as well.
+pub const FRAME_COST: u64 = 64;
 /// Bytes of stdin (or upload) that may be on the way before the guest has granted more.
 pub const STDIN_CREDIT: u64 = 256 * 1024;
 /// Commands that may run at once in one box.

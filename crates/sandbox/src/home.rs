@@ -50,9 +50,9 @@ pub(crate) struct Home {
 pub(crate) struct Claim {
     home: Home,
     id: String,
-    pub(crate) dir: OwnedFd,
-    /// The lock that says that the box lives. The guest gets a copy; ours goes when the box is on its own.
-    pub(crate) alive: OwnedFd,
+    /// The directory, and the lock that says that the box lives. The guest gets a copy of that; ours goes when the box is
+    /// on its own.
+    held: Option<(OwnedFd, OwnedFd)>,
     kept: bool,
 }
 
@@ -116,7 +116,7 @@ impl Home {
             let _ = fs::remove_dir(&path);
         }
         let (dir, alive) = opened.context(format_args!("lock {}", path.display()))?;
-        Ok(Claim { home: self.clone(), id: id.into(), dir, alive, kept: false })
+        Ok(Claim { home: self.clone(), id: id.into(), held: Some((dir, alive)), kept: false })
     }
 
     /// Whether a process of the box lives.
@@ -286,6 +286,12 @@ impl Claim {
         self.home.box_dir(&self.id)
     }
 
+    /// The directory and the lock, by descriptor.
+    pub(crate) fn held(&self) -> Result<(&OwnedFd, &OwnedFd)> {
+        let held = self.held.as_ref().map(|(dir, alive)| (dir, alive));
+        held.ok_or_else(|| Error::new(ErrorKind::Failed, "the box has been given up"))
+    }
+
     /// The box is one. Its directory stays, and the lock is its own.
     pub(crate) fn keep(mut self) {
         self.kept = true;
@@ -294,6 +300,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // First our descriptors: the removal may need their places.
+        self.held = None;
         if !self.kept {
             // What cannot be removed now is found by the next `gc`: it is a directory without box.json and lock.
             let _ = self.home.remove_box(None, &self.id);

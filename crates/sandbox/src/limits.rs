@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use glasshouse_protocol::limits::{FRAME_COST, STREAM_CREDIT};
+
 /// Building a box takes milliseconds; one that takes this long is stuck.
 pub(crate) const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A guest that does not answer a short request in this time is taken for hostile or dead.
@@ -12,8 +14,8 @@ pub(crate) const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a killed box may take to be gone.
 pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Frames of one stream that wait for their reader. Credit bounds their bytes, this their number.
-pub(crate) const STREAM_FRAMES: usize = 8192;
+/// Frames of one stream that wait for their reader: as many as credit allows, and some room for replies.
+pub(crate) const STREAM_FRAMES: usize = (STREAM_CREDIT / FRAME_COST) as usize + 64;
 /// Pieces of output that wait for the caller.
 pub(crate) const EVENTS: usize = 16;
 /// Requests that wait for a box's driver.

@@ -9,6 +9,7 @@
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
+#include <time.h>
 
 static int told(long count) {
     int why = errno;
@@ -135,6 +136,23 @@ static long posix_queues(void) {
     }
 }
 
+// Signals that wait, for a process that does not take them.
+static long signals(void) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    for (long count = 0;; count++)
+        if (sigqueue(getpid(), SIGRTMIN, (union sigval){0})) return count;
+}
+
+static long timers(void) {
+    for (long count = 0;; count++) {
+        timer_t timer;
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer)) return count;
+    }
+}
+
 static long listeners(void) {
     for (long count = 0;; count++)
         if (socket(AF_INET, SOCK_STREAM, 0) < 0) return count;
@@ -159,6 +177,8 @@ int exhaust(char **words) {
     else if (!strcmp(what, "semaphores")) told(semaphores());
     else if (!strcmp(what, "queues")) told(queues());
     else if (!strcmp(what, "posix-queues")) told(posix_queues());
+    else if (!strcmp(what, "signals")) told(signals());
+    else if (!strcmp(what, "timers")) told(timers());
     else if (!strcmp(what, "sockets")) told(listeners());
     else return 2;
     for (; *words; words++)

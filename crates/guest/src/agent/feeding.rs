@@ -39,13 +39,13 @@ impl Agent {
 
 /// Feeds one reader. Whether it stays.
 fn feed(exec: &mut Exec, reader: &mut Reader, connection: &mut Connection) -> bool {
-    while reader.credit > 0 && connection.has_room() {
+    while reader.credit > FRAME_COST && connection.has_room() {
         match exec.log.at(reader.place) {
             Found::Bytes(stream, bytes) => {
-                let n = bytes.len().min(DATA_CHUNK_MAX).min(reader.credit as usize);
+                let n = bytes.len().min(DATA_CHUNK_MAX).min((reader.credit - FRAME_COST) as usize);
                 connection.output(reader.stream, stream_kind(stream), reader.place, &bytes[..n]);
                 reader.place += n as u64;
-                reader.credit -= n as u64;
+                reader.credit -= n as u64 + FRAME_COST;
             }
             Found::Gap(to) => {
                 connection.reply(reader.stream, &Reply::Gap { from: reader.place, to });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
-use glasshouse_protocol::limits::{FRAME_BODY_MAX, STREAM_CREDIT};
+use glasshouse_protocol::limits::{FRAME_BODY_MAX, FRAME_COST, STREAM_CREDIT};
 use glasshouse_protocol::{Failure, FailureKind, Hello, Reply, Request, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -172,8 +172,9 @@ impl Stream {
         }
     }
 
-    /// Lets the guest send so much more.
+    /// Gives back what a frame with so many bytes cost, once it has been dealt with.
     pub(crate) async fn grant(&self, bytes: u64) -> Result<()> {
+        let bytes = bytes + FRAME_COST;
         self.allowance.fetch_add(bytes as i64, Ordering::Relaxed);
         self.link.send_frame(self.id, Kind::Credit, &bytes.to_le_bytes()).await
     }
@@ -280,7 +281,7 @@ async fn dispatch(
         // What comes after a stream was given up is of no interest.
         let Some((frames, allowance)) = target else { continue };
         if matches!(frame.kind, Kind::Data | Kind::Stdout | Kind::Stderr) {
-            let size = frame.body.len() as i64
+            let size = frame.body.len() as i64 + FRAME_COST as i64
                 - if frame.kind == Kind::Data { 0 } else { frame::OFFSET_BYTES as i64 };
             if allowance.fetch_sub(size, Ordering::Relaxed) < size {
                 return Err("its guest sent more than it was allowed to".into());

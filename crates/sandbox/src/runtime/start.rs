@@ -199,8 +199,9 @@ impl Parcel {
     /// What every guest gets: its life's lock, its socket, and its owner.
     pub(super) fn for_box(claim: &crate::home::Claim, owner: Option<u32>) -> Result<Parcel> {
         let mut parcel = Parcel::default();
-        parcel.add(FdRole::Alive, claim.alive.try_clone().context("copy the lock")?);
-        let listener = descriptor::listen_at(claim.dir.as_fd(), "sock", crate::limits::BACKLOG);
+        let (dir, alive) = claim.held()?;
+        parcel.add(FdRole::Alive, alive.try_clone().context("copy the lock")?);
+        let listener = descriptor::listen_at(dir.as_fd(), "sock", crate::limits::BACKLOG);
         parcel.add(FdRole::Listener, listener.context("make the guest's socket")?);
         if let Some(pid) = owner {
             let fd = process::open(pid as i32).map_err(|e| {
