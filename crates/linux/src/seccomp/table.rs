@@ -28,8 +28,6 @@ pub(super) const ALLOWED: &[&[Call]] = &[
         SYS_fadvise64 SYS_fallocate SYS_ftruncate SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_close
         SYS_close_range SYS_dup SYS_dup3 SYS_fcntl SYS_flock
     ],
-    // Flush: harmless on a volatile overlay, which does not pass it on to the host's disk.
-    calls![SYS_sync SYS_syncfs],
     // Find, open and change files. What lies in reach is decided by the mount namespace and Landlock.
     calls![
         SYS_openat SYS_openat2 SYS_newfstatat SYS_fstat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat
