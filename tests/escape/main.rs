@@ -9,7 +9,11 @@
 //! a false guest through any public door; the decoder and the client have tests of their own beside them.
 
 mod attacker;
+mod exhaustion;
+mod flood;
 mod kernel;
 mod neighbours;
 mod privilege;
+mod room;
+mod starvation;
 mod view;

@@ -30,8 +30,7 @@ impl Lowered {
         let listing = used.iter().copied().find(|number| std::fs::read_link(fd_path(*number)).is_err());
         used.remove(&listing.expect("it is closed by now"));
         let last = (0..).filter(|number| !used.contains(number)).nth(free).expect("numbers do not end");
-        setrlimit(Resource::Nofile, Rlimit { current: Some(last), ..before.clone() })
-            .expect("it can be lowered");
+        setrlimit(Resource::Nofile, Rlimit { current: Some(last), ..before }).expect("it can be lowered");
         Lowered { before }
     }
 }
@@ -42,7 +41,7 @@ fn fd_path(number: u64) -> String {
 
 impl Drop for Lowered {
     fn drop(&mut self) {
-        setrlimit(Resource::Nofile, self.before.clone()).expect("a limit can be put back");
+        setrlimit(Resource::Nofile, self.before).expect("a limit can be put back");
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
         }
         let result = match (&planned.step, fault(&start.plan, index)) {
             (_, Some(errno)) => Err(Stumble { on: "a fault made on purpose".into(), source: errno }),
-            (Step::Spawn { namespaces }, None) => match spawn(&start, namespaces, &mut site) {
+            (Step::Spawn { namespaces, owner }, None) => match spawn(&start, namespaces, *owner, &mut site) {
                 Ok(Some(socket)) => {
                     side = Side::Box;
                     from_builder = Some(socket);
@@ -134,7 +134,12 @@ fn fail<T>(start: &Startup, index: usize, step: &Step, stumble: Stumble) -> io::
 }
 
 /// Forks the box's first process. Comes back with a socket to the builder in that process, with none in the builder.
-fn spawn(start: &Startup, namespaces: &[Namespace], site: &mut Site) -> Result<Option<OwnedFd>, Stumble> {
+fn spawn(
+    start: &Startup,
+    namespaces: &[Namespace],
+    owner: Option<u32>,
+    site: &mut Site,
+) -> Result<Option<OwnedFd>, Stumble> {
     let flags = namespaces.iter().fold(Flags::default(), |flags, namespace| {
         flags.with(match namespace {
             Namespace::User => Flags::USER,
@@ -146,7 +151,14 @@ fn spawn(start: &Startup, namespaces: &[Namespace], site: &mut Site) -> Result<O
         })
     });
     let (ours, theirs) = on("socket pair", descriptor::socket_pair())?;
-    match on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Birth)))? {
+    if let Some(owner) = owner {
+        on("owner of the namespaces", identity::lend_user(owner).and_then(|()| caps::raise_permitted()))?;
+    }
+    let forked = on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Birth)))?;
+    if owner.is_some() && matches!(forked, Fork::Parent { .. }) {
+        on("root again", identity::lend_user(0))?;
+    }
+    match forked {
         Fork::Child => {
             // A session of its own: a signal to the maker's terminal is none of the box's business.
             on("setsid", rustix::process::setsid())?;

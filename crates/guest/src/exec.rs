@@ -529,6 +529,8 @@ fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64, u64)> {
                 RlimitKind::StackBytes => Resource::Stack,
                 RlimitKind::Processes => Resource::Nproc,
                 RlimitKind::CoreBytes => Resource::Core,
+                RlimitKind::PendingSignals => Resource::Sigpending,
+                RlimitKind::QueueBytes => Resource::Msgqueue,
             };
             // At the soft limit of CPU time the kernel sends SIGXCPU, which says what happened; at the hard one SIGKILL.
             let hard = match limit.kind {

@@ -95,6 +95,10 @@ pub enum RlimitKind {
     Processes,
     /// Core files.
     CoreBytes,
+    /// Signals that wait to be delivered, and timers.
+    PendingSignals,
+    /// POSIX message queues.
+    QueueBytes,
 }
 
 /// Which of the two.

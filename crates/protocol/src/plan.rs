@@ -96,6 +96,9 @@ pub enum Step {
     Spawn {
         /// Which namespaces.
         namespaces: Vec<Namespace>,
+        /// Make them as this user of the host: what the kernel counts for the box is then not counted for root, whose
+        /// budgets all boxes would share.
+        owner: Option<u32>,
     },
     /// Write the maps of the box's user namespace.
     MapIds {

@@ -303,6 +303,14 @@ impl Drop for Claim {
         // First our descriptors: the removal may need their places.
         self.held = None;
         if !self.kept {
+            // By name as far as that goes, which needs no descriptor; a box that was never entered has nothing else.
+            let dir = self.path();
+            for file in ["alive", "sock", "box.json", "box.json~"] {
+                let _ = fs::remove_file(dir.join(file));
+            }
+            for part in ["top/u", "top/w", "top", "work", ""] {
+                let _ = fs::remove_dir(dir.join(part));
+            }
             // What cannot be removed now is found by the next `gc`: it is a directory without box.json and lock.
             let _ = self.home.remove_box(None, &self.id);
         }

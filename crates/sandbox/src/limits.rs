@@ -37,6 +37,8 @@ pub(crate) const MEMORY_BYTES: u64 = 2 << 30;
 pub(crate) const PIDS: u64 = 1024;
 /// Open files of each process.
 pub(crate) const OPEN_FILES: u64 = 4096;
+/// Signals and timers that wait in each box, of what the host has for all.
+pub(crate) const PENDING_SIGNALS: u64 = 1024;
 /// Room that the host's disk keeps, whatever boxes write.
 pub(crate) const DISK_RESERVE_BYTES: u64 = 1 << 30;
 /// /dev/shm of a box.

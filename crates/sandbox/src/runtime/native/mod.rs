@@ -229,10 +229,16 @@ impl Native {
 const LANDLOCK_ABI_MIN: u32 = 2;
 
 fn standard_rlimits() -> Vec<Rlimit> {
-    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    use rustix::process::Resource;
+    let at_most =
+        |resource, value: u64| value.min(rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX));
+    let files = at_most(Resource::Nofile, crate::limits::OPEN_FILES);
+    let signals = at_most(Resource::Sigpending, crate::limits::PENDING_SIGNALS);
     vec![
         Rlimit { kind: RlimitKind::CoreBytes, value: 0 },
-        Rlimit { kind: RlimitKind::OpenFiles, value: crate::limits::OPEN_FILES.min(hard) },
+        Rlimit { kind: RlimitKind::QueueBytes, value: 0 },
+        Rlimit { kind: RlimitKind::OpenFiles, value: files },
+        Rlimit { kind: RlimitKind::PendingSignals, value: signals },
     ]
 }
 

@@ -48,7 +48,7 @@ const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "drive
 /// Knobs of the box's own namespaces, turned before they become read-only.
 const SYSCTLS: [(&str, &str); 5] = [
     // One box must not use up what all boxes of a user share.
-    ("sys/user/max_inotify_instances", "64"),
+    ("sys/user/max_inotify_instances", "16"),
     ("sys/user/max_inotify_watches", "65536"),
     ("sys/user/max_user_namespaces", "0"),
     ("sys/user/max_fanotify_groups", "0"),
@@ -124,7 +124,11 @@ fn outside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     if privileged(decisions.users) {
         steps.push(builder(Step::PrivateMounts));
     }
-    steps.push(builder(Step::Spawn { namespaces }));
+    let owner = match decisions.users {
+        Users::Range { base } => Some(base),
+        _ => None,
+    };
+    steps.push(builder(Step::Spawn { namespaces, owner }));
     steps.push(builder(Step::MapIds { uids, gids, deny_setgroups }));
     if privileged(decisions.users) {
         steps.extend(layers(decisions).into_iter().map(&builder));
