@@ -235,7 +235,7 @@ pub(crate) async fn put_away(sandbox: &Sandbox, exec: &Exec) {
 /// Looks again and again until something is so. For what nobody announces.
 pub(crate) async fn settle(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let since = Instant::now();
-    while !so().await {
+    while !within(what, so()).await {
         assert!(since.elapsed() < WAIT_LIMIT, "{what}: not after {WAIT_LIMIT:?}");
         tokio::time::sleep(LOOK_AGAIN).await;
     }

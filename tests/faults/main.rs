@@ -1,7 +1,8 @@
 //! Things go wrong, on purpose: steps of a build fail, disks are full, processes are killed at any moment. Afterwards
 //! nothing may be left: no process, mount, cgroup, namespace, directory or descriptor.
 //!
-//! The tests look at the whole machine, so they run one at a time: each begins with [`alone`].
+//! The tests look at the whole machine, so they run one at a time: each begins with [`alone`]. Whoever makes boxes on
+//! the same machine meanwhile is taken for a leak.
 
 mod around;
 mod descriptors;

@@ -273,11 +273,8 @@ impl Agent {
     /// Tells every reader how its command ends, and why.
     fn end_all(&mut self, by: Killer) {
         for exec in self.execs.values_mut().filter(|exec| exec.report.is_none()) {
-            let report = ExitReport {
-                stdout_bytes: exec.log.stdout_bytes(),
-                stderr_bytes: exec.log.stderr_bytes(),
-                ..ExitReport::never_ran(Exit::Killed { by })
-            };
+            let cpu_us = exec.mark.as_ref().and_then(|mark| self.tracker.cpu_us(mark));
+            let report = exec.ended_now(Exit::Killed { by }, cpu_us);
             for reader in std::mem::take(&mut exec.readers) {
                 if let Some(connection) = self.connections[reader.connection].as_mut() {
                     connection.reply(reader.stream, &Reply::Ended { exec: exec.id, report: report.clone() });

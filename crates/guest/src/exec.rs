@@ -377,6 +377,21 @@ impl Exec {
         self.terminal = None;
     }
 
+    /// The report of a command that ends with its box, as far as it can be known while it still runs.
+    pub(crate) fn ended_now(&self, exit: Exit, cpu_us: Option<u64>) -> ExitReport {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let peak_kib =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        ExitReport {
+            wall_us: self.started.elapsed().as_micros() as u64,
+            cpu_us: cpu_us.unwrap_or(0),
+            peak_memory_bytes: peak_kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1024,
+            stdout_bytes: self.log.stdout_bytes(),
+            stderr_bytes: self.log.stderr_bytes(),
+            ..ExitReport::never_ran(exit)
+        }
+    }
+
     fn told_by_kernel(
         &self,
         main: Ended,

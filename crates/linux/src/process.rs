@@ -146,9 +146,12 @@ pub fn start_ticks(pid: i32) -> io::Result<u64> {
 /// Every signal does again what it does by default. Whoever started us may have told some to be ignored, and that would
 /// be inherited by everything that we start.
 pub fn default_signals() {
+    // As the kernel has it: handler, flags, restorer, mask.
+    let default = [libc::SIG_DFL, 0, 0, 0];
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL is no function of ours. KILL, STOP and those of libc's own refuse, which is fine.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the pointer is to a live sigaction of the kernel's layout with a mask of 8 bytes. The raw call, because
+        // libc keeps two signals to itself. KILL and STOP refuse, which is fine.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &default, 0, 8) };
     }
 }
 

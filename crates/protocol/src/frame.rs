@@ -14,6 +14,7 @@
 //! | `End` | empty: no more `Data` on this stream from this side |
 //! | `Stdout`, `Stderr` | 8 bytes place among all output of the command, then the bytes |
 //! | `Credit` | 8 bytes: so many more bytes may be sent on this stream |
+//! | `Cancel` | empty: the host has given this stream up |
 
 use crate::limits::FRAME_BODY_MAX;
 
@@ -40,6 +41,8 @@ pub enum Kind {
     Stderr = 6,
     /// More may be sent.
     Credit = 7,
+    /// The host is not interested in this stream any more.
+    Cancel = 8,
 }
 
 impl Kind {
@@ -52,6 +55,7 @@ impl Kind {
             5 => Kind::Stdout,
             6 => Kind::Stderr,
             7 => Kind::Credit,
+            8 => Kind::Cancel,
             _ => return None,
         })
     }
@@ -193,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        (1u8..=7).prop_map(|b| Kind::from_byte(b).expect("in range"))
+        (1u8..=8).prop_map(|b| Kind::from_byte(b).expect("in range"))
     }
 
     proptest! {

@@ -273,10 +273,7 @@ impl Sandbox {
             };
             match frame.kind {
                 Kind::Data => {
-                    if let Err(e) = take(&frame.body) {
-                        stream.sender().end().await?;
-                        return Err(e);
-                    }
+                    take(&frame.body)?;
                     stream.grant(frame.body.len() as u64).await?;
                 }
                 Kind::Reply => return client::understand(&frame).map(|_| ()),
@@ -364,23 +361,22 @@ async fn work_end(stream: &mut Stream, mut granted: impl FnMut(usize) -> Result<
 
 async fn relay_out(stream: &mut Stream, pieces: mpsc::Sender<Vec<u8>>) -> Result<()> {
     let mut message = Vec::new();
-    let mut worker = 0;
     while let Some(frame) = stream.next().await {
         match frame.kind {
             Kind::Stdout => {
                 let (_, bytes) = frame.output().map_err(|e| Error::new(ErrorKind::Failed, e.to_string()))?;
                 if pieces.send(bytes.to_vec()).await.is_err() {
                     // Whoever unpacks has given up, and says why.
-                    return stream.sender().request(&Request::Kill { exec: worker }).await;
+                    return Ok(());
                 }
                 stream.grant(bytes.len() as u64).await?;
             }
             Kind::Stderr => take_message(&mut message, &frame),
-            Kind::Reply => match client::understand(&frame)? {
-                Reply::Started { exec, .. } => worker = exec,
-                Reply::Ended { report, .. } => return worked(&report.exit, &message),
-                _ => {}
-            },
+            Kind::Reply => {
+                if let Reply::Ended { report, .. } = client::understand(&frame)? {
+                    return worked(&report.exit, &message);
+                }
+            }
             _ => {}
         }
     }

@@ -90,6 +90,7 @@ impl Agent {
                 let Ok(bytes) = frame.credit() else { return Ok(Break(())) };
                 self.granted(n, frame.stream, bytes)?;
             }
+            Kind::Cancel => self.cancelled(n, frame.stream)?,
             Kind::Reply | Kind::Stdout | Kind::Stderr => return Ok(Break(())),
         }
         Ok(Continue(()))
@@ -260,6 +261,20 @@ impl Agent {
         Ok(Continue(()))
     }
 
+    /// The client has given a stream up: a file that was being written is not, a tree's worker ends, a reader is gone.
+    pub(super) fn cancelled(&mut self, n: usize, stream: u32) -> Result<()> {
+        let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
+        connection.uploads.remove(&stream);
+        connection.downloads.remove(&stream);
+        let Some(id) = connection.execs.remove(&stream) else { return Ok(()) };
+        let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };
+        exec.readers.retain(|r| (r.connection, r.stream) != (n, stream));
+        if exec.hidden {
+            return self.kill(id, Exit::Killed { by: Killer::Caller });
+        }
+        self.watch_outputs(id)
+    }
+
     pub(super) fn data_ended(&mut self, n: usize, stream: u32) -> Result<()> {
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         if let Some(upload) = connection.uploads.remove(&stream) {
@@ -268,10 +283,6 @@ impl Agent {
                 Err(failure) => Reply::Failed(failure),
             };
             connection.reply(stream, &reply);
-            return Ok(());
-        }
-        if connection.downloads.remove(&stream).is_some() {
-            // The client has read enough.
             return Ok(());
         }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(()) };

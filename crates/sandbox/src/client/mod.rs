@@ -28,7 +28,7 @@ pub(crate) struct Link {
 }
 
 struct Shared {
-    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    writer: tokio::sync::Mutex<Outgoing>,
     streams: Mutex<Streams>,
     reader: Mutex<Option<tokio::task::AbortHandle>>,
 }
@@ -54,12 +54,30 @@ impl Drop for Shared {
     }
 }
 
-/// One request and all that belongs to it.
+/// What is on its way to the guest. A caller may be dropped in the middle of a frame; whoever sends next sends its rest
+/// first, so the guest never sees half of one.
+struct Outgoing {
+    half: OwnedWriteHalf,
+    unsent: Vec<u8>,
+}
+
+impl Outgoing {
+    async fn flush(&mut self) -> std::io::Result<()> {
+        while !self.unsent.is_empty() {
+            let n = self.half.write(&self.unsent).await?;
+            self.unsent.drain(..n);
+        }
+        Ok(())
+    }
+}
+
+/// One request and all that belongs to it. Dropped before its last reply, it tells the guest so.
 pub(crate) struct Stream {
     id: u32,
     link: Link,
     frames: mpsc::Receiver<Frame>,
     allowance: Arc<AtomicI64>,
+    over: bool,
 }
 
 impl Link {
@@ -69,7 +87,7 @@ impl Link {
         let stream = UnixStream::from_std(stream).context("use the stream to the guest")?;
         let (read, write) = stream.into_split();
         let shared = Arc::new(Shared {
-            writer: tokio::sync::Mutex::new(write),
+            writer: tokio::sync::Mutex::new(Outgoing { half: write, unsent: Vec::new() }),
             streams: Mutex::default(),
             reader: Mutex::default(),
         });
@@ -109,7 +127,7 @@ impl Link {
             streams.open.insert(id, Open { frames: sender, allowance: allowance.clone() });
             id
         };
-        let stream = Stream { id, link: self.clone(), frames, allowance };
+        let stream = Stream { id, link: self.clone(), frames, allowance, over: false };
         self.send(id, request).await?;
         Ok(stream)
     }
@@ -142,10 +160,9 @@ impl Link {
     }
 
     async fn send_frame(&self, stream: u32, kind: Kind, body: &[u8]) -> Result<()> {
-        let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + body.len());
-        frame::put(&mut bytes, stream, kind, body);
-        let mut writer = self.shared.writer.lock().await;
-        writer.write_all(&bytes).await.map_err(|e| {
+        let mut outgoing = self.shared.writer.lock().await;
+        frame::put(&mut outgoing.unsent, stream, kind, body);
+        outgoing.flush().await.map_err(|e| {
             let message = format!("the box is gone: {e}");
             Error::new(ErrorKind::Gone, message)
         })
@@ -155,7 +172,9 @@ impl Link {
 impl Stream {
     /// The next frame. `None`: the link is closed, and so is the box, as far as we can tell.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        self.frames.recv().await
+        let frame = self.frames.recv().await;
+        self.over |= frame.as_ref().is_none_or(is_last);
+        frame
     }
 
     /// The next frame, which has to be a reply.
@@ -188,7 +207,22 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.link.streams().open.remove(&self.id);
+        if !self.over
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (link, id) = (self.link.clone(), self.id);
+            runtime.spawn(async move {
+                // A guest that is gone has nothing to undo.
+                let _ = link.send_frame(id, Kind::Cancel, &[]).await;
+            });
+        }
     }
+}
+
+/// Whether a frame ends its stream: every reply but those that announce more.
+fn is_last(frame: &Frame) -> bool {
+    let more = [r#"{"reply":"started""#, r#"{"reply":"ready""#, r#"{"reply":"gap""#];
+    frame.kind == Kind::Reply && !more.iter().any(|start| frame.body.starts_with(start.as_bytes()))
 }
 
 /// Sends on a stream.
