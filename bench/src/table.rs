@@ -108,7 +108,8 @@ fn milliseconds(time: Duration) -> String {
 }
 
 fn memory_lines(memory: &Memory) -> Vec<String> {
-    let kib = |kib: f64| format!("{kib:.0}");
+    // Adding zero takes the sign off a zero.
+    let kib = |kib: f64| format!("{:.0}", kib.round() + 0.0);
     let guest = match memory.guest_kib {
         Some(guest) => (kib(guest), String::new()),
         None => (NONE.into(), "a guest shows its memory to nobody but the host's root".into()),

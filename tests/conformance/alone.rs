@@ -1,5 +1,6 @@
 //! Tests that need a process of their own: to measure it, or to start it in an unusual way.
 
+use std::io::Write;
 use std::process::Command;
 
 /// Set for a process that runs one test alone.
@@ -10,7 +11,7 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Runs one test in a process of its own, started by `starter` (none: directly), shows what it prints, and fails if it
+/// Runs one test in a process of its own, started by `starter` (none: directly), passes its figures on, and fails if it
 /// fails.
 pub(crate) async fn run_alone(name: &str, starter: &[&str]) {
     let test = std::env::current_exe().expect("a test knows where it is");
@@ -26,7 +27,19 @@ pub(crate) async fn run_alone(name: &str, starter: &[&str]) {
     let ended = tokio::task::spawn_blocking(move || command.output()).await.expect("waiting does not panic");
     let ended = ended.expect("the test can be started again");
     let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    print!("{stdout}{stderr}");
-    assert!(ended.status.success(), "{name}, run alone: {}", ended.status);
+    assert!(ended.status.success(), "{name}, run alone: {}\n{stdout}\n{stderr}", ended.status);
     assert!(stdout.contains("1 passed"), "{name} is no test");
+    for line in stderr.lines() {
+        if let Some((_, words)) = line.split_once(FIGURE) {
+            figure(words);
+        }
+    }
+}
+
+const FIGURE: &str = "FIGURE ";
+
+/// Tells a figure to whoever runs the tests, also if the test passes: what a test prints is shown only if it fails, what
+/// it writes is not held back.
+pub(crate) fn figure(words: &str) {
+    writeln!(std::io::stderr(), "{FIGURE}{words}").expect("stderr is open");
 }

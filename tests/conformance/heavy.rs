@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glasshouse_sandbox::{ExecEvent, Exit, OutputStream, RuntimeKind, Sandbox};
 use tokio::sync::Notify;
 
-use crate::alone::{is_alone, run_alone};
+use crate::alone::{figure, is_alone, run_alone};
 use crate::stage::{Stage, argv, on_every_runtime, perl, run, within};
 use crate::stdin::resident_bytes;
 
@@ -52,7 +52,7 @@ async fn hundred_thousand_small_execs_lose_nothing(stage: &Stage) {
     }
     let seconds = since.elapsed().as_secs_f64();
     let rate = done as f64 / seconds;
-    println!("FIGURE {}: {done} execs in {seconds:.1} s, {rate:.0} a second", stage.runtime.name());
+    figure(&format!("{}: {done} execs in {seconds:.1} s, {rate:.0} a second", stage.runtime.name()));
 }
 
 /// One small command, whose words tell it from all others.
@@ -150,15 +150,15 @@ async fn a_gibibyte_with_a_slow_reader_arrives_whole_while_memory_stays_flat(sta
     assert_eq!(expected.place, GIBIBYTE, "every byte has arrived");
     let grown = (most.0.saturating_sub(before.0), most.1.saturating_sub(before.1));
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    println!(
-        "FIGURE {}: 1 GiB in {seconds:.1} s, {:.0} MiB/s; host {:.1} MiB + {:.1}, guest {:.1} MiB + {:.1}",
+    figure(&format!(
+        "{}: 1 GiB in {seconds:.1} s, {:.0} MiB/s; host {:.1} MiB + {:.1}, guest {:.1} MiB + {:.1}",
         stage.runtime.name(),
         1024.0 / seconds,
         mib(before.0),
         mib(grown.0),
         mib(before.1),
         mib(grown.1),
-    );
+    ));
     assert!(grown.0 < HOST_GROWTH_BYTES, "the host's side grew by {} bytes", grown.0);
     assert!(grown.1 < GUEST_GROWTH_BYTES, "the guest grew by {} bytes", grown.1);
 }

@@ -4,7 +4,7 @@
 //! The tests of `native` run as whoever runs them: root, or an ordinary user without a right of his own. Root runs
 //! them a second time as such a user ([`rootless`]).
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is test code")]
+#![allow(clippy::unwrap_used, reason = "all of this is test code")]
 
 mod pattern;
 mod stage;

@@ -5,14 +5,21 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use glasshouse_sandbox::{RuntimeKind, SandboxSpec};
-use glasshouse_tests::scratch;
+use glasshouse_sandbox::{ErrorKind, RuntimeKind, SandboxSpec};
+use glasshouse_tests::{is_root, scratch};
 
 use crate::stage::{open, remove_cgroups};
 
 /// A house that has its layers. It lasts as long as a test needs it.
 pub(crate) struct Pattern {
     dir: tempfile::TempDir,
+    /// Why this host has no boxes of the runtime `native`, if so.
+    no_native: Option<String>,
+}
+
+/// What tests of `native` are called where they must run.
+pub(crate) fn native_group() -> &'static str {
+    if is_root() { "native-root" } else { "native-rootless" }
 }
 
 /// There is no moment after the last test, so whoever holds it last removes it.
@@ -37,12 +44,23 @@ impl Pattern {
         let dir = scratch();
         let home = dir.path().join("home");
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        executor.block_on(async {
-            let spec = SandboxSpec { runtime: RuntimeKind::Process, ..SandboxSpec::default() };
-            open(&home).create(spec).await.unwrap().destroy().await.unwrap();
+        let no_native = executor.block_on(async {
+            let spec = |runtime| SandboxSpec { runtime, ..SandboxSpec::default() };
+            let house = open(&home);
+            house.create(spec(RuntimeKind::Process)).await.unwrap().destroy().await.unwrap();
+            match house.create(spec(RuntimeKind::Native)).await {
+                Ok(sandbox) => sandbox.destroy().await.map(|()| None).unwrap(),
+                Err(error) if error.kind() == ErrorKind::Unsupported => Some(error.to_string()),
+                Err(error) => panic!("{error}"),
+            }
         });
         remove_cgroups(&home);
-        Pattern { dir }
+        Pattern { dir, no_native }
+    }
+
+    /// Why boxes of this runtime cannot be made on this host, if so.
+    pub(crate) fn missing(&self, runtime: RuntimeKind) -> Option<&str> {
+        self.no_native.as_deref().filter(|_| runtime == RuntimeKind::Native)
     }
 
     /// Gives a new house the layers of this one.

@@ -8,9 +8,9 @@ use glasshouse_sandbox::{
     Error, Exec, ExecOutput, ExecSpec, ExecState, Exit, Kept, Program, Result, RuntimeKind, Sandbox,
     SandboxSpec, Sandboxes, Settings,
 };
-use glasshouse_tests::{is_root, scratch};
+use glasshouse_tests::{is_root, scratch, skip};
 
-use crate::pattern::Pattern;
+use crate::pattern::{Pattern, native_group};
 
 /// The longest that one test may take before it counts as hanging.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
@@ -65,6 +65,9 @@ impl Subject for Sandbox {
 /// Runs one body on one runtime, and cleans up after it even if it fails.
 pub(crate) fn perform<T: Subject>(runtime: RuntimeKind, body: impl AsyncFnOnce(&T)) {
     let pattern = Pattern::current();
+    if let Some(why) = pattern.missing(runtime) {
+        return skip(native_group(), why);
+    }
     let dir = scratch();
     let house = open(&dir.path().join("home"));
     pattern.copy_to(&dir.path().join("home"));

@@ -8,10 +8,13 @@
 //! Not here: a guest that speaks garbage to the host (row 82 of the list). The host's end of the wire cannot be given
 //! a false guest through any public door; the decoder and the client have tests of their own beside them.
 
+mod archives;
 mod attacker;
 mod exhaustion;
+mod files;
 mod flood;
 mod kernel;
+mod library;
 mod neighbours;
 mod privilege;
 mod room;

@@ -3,6 +3,7 @@
 
 pub mod leaks;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,7 +15,8 @@ use std::process::Command;
 pub fn skip(group: &str, why: &str) {
     let must = std::env::var("MUST_RUN").unwrap_or_default();
     assert!(!must.split(',').any(|name| name == group), "{group} must run here, and cannot: {why}");
-    eprintln!("SKIP {group}: {why}");
+    // Not `eprintln`, which a test that passes would keep to itself.
+    let _ = writeln!(std::io::stderr(), "SKIP {group}: {why}");
 }
 
 /// Whether the tests run as root.

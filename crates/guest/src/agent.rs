@@ -293,6 +293,7 @@ impl Agent {
             for id in ids {
                 let _ = self.kill(id, Exit::Killed { by: Killer::Destroy });
             }
+            let _ = crate::track::kill_family();
         }
     }
 }

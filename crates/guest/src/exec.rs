@@ -493,8 +493,7 @@ fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [Owned
             Some(devpts) => devpts,
             None => {
                 let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-                host_devpts =
-                    rustix::fs::openat(rustix::fs::CWD, "/dev/pts", flags, rustix::fs::Mode::empty())?;
+                host_devpts = rustix::fs::openat(rustix::fs::CWD, "/dev", flags, rustix::fs::Mode::empty())?;
                 host_devpts.as_fd()
             }
         };

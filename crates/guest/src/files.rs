@@ -5,12 +5,12 @@
 
 use std::ffi::{CStr, CString};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::archive;
 use glasshouse_linux::namespace::{self, Fork};
 use glasshouse_linux::rustix::fs::{
-    self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, openat, statat,
+    self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, openat, statat,
 };
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
@@ -51,6 +51,7 @@ pub(crate) fn as_user<T>(ids: Option<(u32, u32)>, act: impl FnOnce() -> T) -> io
 }
 
 /// Begins, and for short operations ends, what was asked for. Relative paths start at `cwd`.
+#[expect(clippy::too_many_lines, reason = "one straight list, a paragraph an operation")]
 pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
     let done = |bytes| Ok(Outcome::Done(FileResult::Done { bytes }));
     match op {
@@ -72,10 +73,11 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
         }
         FileOp::Stat { path, follow } => {
             let path = full(cwd, &path)?;
-            let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            let stat = told("look at", &path, statat(CWD, path.as_str(), flags))?;
+            let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
+            let file = told("look at", &path, open_inside(&path, flags, Mode::empty()))?;
+            let stat = told("look at", &path, statat(&file, c"", AtFlags::EMPTY_PATH))?;
             let name = path.rsplit('/').next().unwrap_or_default();
-            let target = fs::readlinkat(CWD, path.as_str(), Vec::new()).ok().filter(|_| !follow);
+            let target = fs::readlinkat(&file, c"", Vec::new()).ok();
             Ok(Outcome::Done(FileResult::Stat(describe(name.as_bytes(), &stat, target))))
         }
         FileOp::Mkdir { path, parents, mode } => {
@@ -84,11 +86,9 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             if parents {
                 make_dirs(&path, mode)?;
             } else {
-                told(
-                    "make the directory",
-                    &path,
-                    fs::mkdirat(CWD, path.as_str(), Mode::from_raw_mode(mode)),
-                )?;
+                let made =
+                    parent(&path).and_then(|(dir, name)| fs::mkdirat(dir, name, Mode::from_raw_mode(mode)));
+                told("make the directory", &path, made)?;
             }
             done(0)
         }
@@ -96,23 +96,28 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             let (from, to) = (full(cwd, &from)?, full(cwd, &to)?);
             let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
             let what = format!("{from} to {to}");
-            told("move", &what, fs::renameat_with(CWD, from.as_str(), CWD, to.as_str(), flags))?;
+            let (from_dir, from_name) = told("move", &what, parent(&from))?;
+            let (to_dir, to_name) = told("move", &what, parent(&to))?;
+            told("move", &what, fs::renameat_with(from_dir, from_name, to_dir, to_name, flags))?;
             done(0)
         }
         FileOp::Remove { path, recursive: false } => {
             let path = full(cwd, &path)?;
-            match fs::unlinkat(CWD, path.as_str(), AtFlags::empty()) {
-                Err(Errno::ISDIR | Errno::PERM) => {
-                    told("remove", &path, fs::unlinkat(CWD, path.as_str(), AtFlags::REMOVEDIR))?
-                }
-                other => told("remove", &path, other)?,
-            }
+            let (dir, name) = told("remove", &path, parent(&path))?;
+            let removed = match fs::unlinkat(&dir, name, AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) => fs::unlinkat(&dir, name, AtFlags::REMOVEDIR),
+                removed => removed,
+            };
+            told("remove", &path, removed)?;
             done(0)
         }
         FileOp::Chmod { path, mode } => {
             let path = full(cwd, &path)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            told("change the mode of", &path, fs::chmodat(CWD, path.as_str(), mode, AtFlags::empty()))?;
+            let file = told("change the mode of", &path, open_inside(&path, OFlags::PATH, Mode::empty()))?;
+            // By our own descriptor, which is the one link of /proc that can be trusted.
+            let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+            told("change the mode of", &path, fs::chmodat(CWD, place.as_str(), mode, AtFlags::empty()))?;
             done(0)
         }
         FileOp::TarOut { path } => Ok(Outcome::Work(FileOp::TarOut { path: full(cwd, &path)? })),
@@ -222,6 +227,22 @@ fn full(cwd: &str, path: &str) -> Result<String> {
     })
 }
 
+/// Opens a path of the box. A link of /proc into a process's own descriptors is not followed: what the guest holds lies
+/// outside of the box, and a command could have put such a link anywhere.
+fn open_inside(path: &str, flags: OFlags, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
+    fs::openat2(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
+}
+
+/// The directory that holds the last name of a path, and that name.
+fn parent(path: &str) -> std::result::Result<(OwnedFd, &str), Errno> {
+    let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
+    if matches!(name, "" | "." | "..") {
+        return Err(Errno::INVAL);
+    }
+    let dir = if dir.is_empty() { "/" } else { dir };
+    Ok((open_inside(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
+}
+
 fn told<T>(verb: &str, path: &str, result: std::result::Result<T, Errno>) -> Result<T> {
     result.map_err(|errno| {
         let kind = match errno {
@@ -242,7 +263,7 @@ fn make_dirs(path: &str, mode: u32) -> Result<()> {
     let mut at = String::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
         at = format!("{at}/{part}");
-        match fs::mkdirat(CWD, at.as_str(), Mode::from_raw_mode(mode)) {
+        match parent(&at).and_then(|(dir, name)| fs::mkdirat(dir, name, Mode::from_raw_mode(mode))) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => {
                 // Without the right to make it here it may still be there.
@@ -259,7 +280,7 @@ fn make_dirs(path: &str, mode: u32) -> Result<()> {
 }
 
 fn is_dir(path: &str) -> bool {
-    statat(CWD, path, AtFlags::empty()).is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
+    open_inside(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).is_ok()
 }
 
 fn kind_of(stat: &Stat) -> FileType {
@@ -289,7 +310,7 @@ fn describe(name: &[u8], stat: &Stat, target: Option<CString>) -> FileStat {
 /// One page: the `limit` smallest names after `after`, found in one pass that holds no more than those.
 fn list(path: &str, after: Option<&str>, limit: usize) -> Result<ListPage> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let dir = told("list", path, openat(CWD, path, flags, Mode::empty()))?;
+    let dir = told("list", path, open_inside(path, flags, Mode::empty()))?;
     let mut names = std::collections::BTreeSet::new();
     let mut more = false;
     for entry in told("list", path, Dir::read_from(&dir))? {
@@ -332,7 +353,7 @@ impl Download {
     fn open(path: &str, offset: u64, length: Option<u64>) -> Result<Download> {
         // Not waiting: a pipe without a writer would hold up everything else.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = told("read", path, openat(CWD, path, flags, Mode::empty()))?;
+        let file = told("read", path, open_inside(path, flags, Mode::empty()))?;
         let stat = told("read", path, fs::fstat(&file))?;
         check_regular("read", path, &stat)?;
         let size = stat.st_size as u64;
@@ -382,11 +403,19 @@ fn check_regular(verb: &str, path: &str, stat: &Stat) -> Result<()> {
     Err(Failure { kind: FailureKind::WrongKind, message })
 }
 
+/// A file that will take another's place.
+#[derive(Debug)]
+struct Replacement {
+    dir: OwnedFd,
+    temporary: String,
+    name: String,
+}
+
 /// A file that is being written. Dropped before its end, a replacement leaves no trace.
 #[derive(Debug)]
 pub(crate) struct Upload {
     file: std::fs::File,
-    replaces: Option<(String, String)>,
+    replaces: Option<Replacement>,
     written: u64,
     /// What the client may still send.
     pub(crate) credit: u64,
@@ -395,31 +424,25 @@ pub(crate) struct Upload {
 impl Upload {
     fn replace(path: String, mode: Option<u32>) -> Result<Upload> {
         let path = follow_links(path)?;
-        let old = statat(CWD, path.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let (dir, name) = told("write", &path, parent(&path))?;
+        let old = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         if let Some(old) = &old {
             check_regular("write", &path, old)?;
         }
         let bits = mode.or(old.map(|old| old.st_mode)).unwrap_or(0o644) & 0o777;
-        let (dir, name) = path.rsplit_once('/').unwrap_or((".", &path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut attempt = 0u32;
         let (file, temporary) = loop {
-            let salt = std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |t| t.subsec_nanos());
-            let temporary =
-                format!("{dir}/.{}.{salt:08x}{attempt:02x}~", &name[..name.floor_char_boundary(200)]);
-            match openat(CWD, temporary.as_str(), flags, Mode::from_raw_mode(0o600)) {
+            let salt = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let salt = salt.map_or(0, |t| t.subsec_nanos());
+            let temporary = format!(".{}.{salt:08x}{attempt:02x}~", &name[..name.floor_char_boundary(200)]);
+            match openat(&dir, temporary.as_str(), flags, Mode::from_raw_mode(0o600)) {
                 Err(Errno::EXIST) if attempt < 100 => attempt += 1,
                 other => break (told("write", &path, other)?, temporary),
             }
         };
-        let upload = Upload {
-            file: file.into(),
-            replaces: Some((temporary, path.clone())),
-            written: 0,
-            credit: STDIN_CREDIT,
-        };
+        let replaces = Some(Replacement { dir, temporary, name: name.to_owned() });
+        let upload = Upload { file: file.into(), replaces, written: 0, credit: STDIN_CREDIT };
         told("write", &path, fs::fchmod(&upload.file, Mode::from_raw_mode(bits)))?;
         Ok(upload)
     }
@@ -431,7 +454,7 @@ impl Upload {
             | OFlags::CLOEXEC
             | OFlags::NONBLOCK
             | OFlags::NOCTTY;
-        let file = told("append to", path, openat(CWD, path, flags, Mode::from_raw_mode(0o644)))?;
+        let file = told("append to", path, open_inside(path, flags, Mode::from_raw_mode(0o644)))?;
         let stat = told("append to", path, fs::fstat(&file))?;
         check_regular("append to", path, &stat)?;
         Ok(Upload { file: file.into(), replaces: None, written: 0, credit: STDIN_CREDIT })
@@ -450,11 +473,11 @@ impl Upload {
 
     /// Puts the file in its place.
     pub(crate) fn finish(mut self) -> Result<u64> {
-        if let Some((temporary, path)) = self.replaces.take()
-            && let Err(e) = fs::renameat(CWD, temporary.as_str(), CWD, path.as_str())
+        if let Some(it) = self.replaces.take()
+            && let Err(e) = fs::renameat(&it.dir, it.temporary.as_str(), &it.dir, it.name.as_str())
         {
-            let _ = fs::unlinkat(CWD, temporary.as_str(), AtFlags::empty());
-            return told("write", &path, Err(e));
+            let _ = fs::unlinkat(&it.dir, it.temporary.as_str(), AtFlags::empty());
+            return told("write", &it.name, Err(e));
         }
         Ok(self.written)
     }
@@ -462,8 +485,8 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some((temporary, _)) = &self.replaces {
-            let _ = fs::unlinkat(CWD, temporary.as_str(), AtFlags::empty());
+        if let Some(it) = &self.replaces {
+            let _ = fs::unlinkat(&it.dir, it.temporary.as_str(), AtFlags::empty());
         }
     }
 }
@@ -471,7 +494,8 @@ impl Drop for Upload {
 /// The path that a link at the end leads to, so that the file and not the link is replaced.
 fn follow_links(mut path: String) -> Result<String> {
     for _ in 0..LINKS_MAX {
-        let Ok(target) = fs::readlinkat(CWD, path.as_str(), Vec::new()) else {
+        let (dir, name) = told("write", &path, parent(&path))?;
+        let Ok(target) = fs::readlinkat(dir, name, Vec::new()) else {
             return Ok(path);
         };
         let target = text(&target);

@@ -147,6 +147,12 @@ impl Tracker {
     }
 }
 
+/// Kills all that descends from us, where no wall does it: orphans have become our children by then.
+pub(crate) fn kill_family() -> io::Result<()> {
+    let own = std::process::id() as i32;
+    hunt(|| Ok(descendants(own).into_iter().filter(|&pid| pid != own).collect()))
+}
+
 impl Mark {
     pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().map(|directory| directory.dir.as_fd())

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use glasshouse_linux::rustix::process::{getgid, getuid};
 
 /// No passwd file is believed beyond this.
@@ -66,7 +66,8 @@ impl Account {
 
 fn read(path: &str) -> String {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let Ok(fd): Result<OwnedFd, _> = openat(CWD, path, flags, Mode::empty()) else {
+    let Ok(fd): Result<OwnedFd, _> = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+    else {
         return String::new();
     };
     if !fstat(&fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {

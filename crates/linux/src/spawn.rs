@@ -230,6 +230,9 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     if let Some(ruleset) = command.landlock {
         call!(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
     }
+    *stage = Stage::Setup;
+    // Before any path is looked at: one that leads through /proc/self/fd must find nothing of ours there.
+    call!(libc::SYS_close_range, 3, u32::MAX, 0);
     *stage = Stage::User;
     if let Some(user) = &command.user {
         if let Some(groups) = &user.groups {
@@ -247,7 +250,6 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     call!(libc::SYS_rt_sigaction, libc::SIGPIPE, &action, 0, 8);
     let no_signals = 0u64;
     call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &no_signals, 0, 8);
-    call!(libc::SYS_close_range, 3, u32::MAX, 0);
     *stage = Stage::Walls;
     if let Some(filter) = command.filter
         && let Err(e) = filter.load()
