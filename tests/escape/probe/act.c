@@ -91,6 +91,11 @@ static int poison(int pid) {
     return fail("open");
 }
 
+static int type(void) {
+    printf("TIOCSTI: %s\n", ioctl(0, TIOCSTI, "x") ? strerrorname_np(errno) : "ok");
+    return 0;
+}
+
 int act(char **words) {
     const char *what = *words++;
     if (!what) return 2;
@@ -102,6 +107,7 @@ int act(char **words) {
     if (!strcmp(what, "daemonize")) return daemonize(words[0]);
     if (!strcmp(what, "node")) return node(words[0], words[1]);
     if (!strcmp(what, "whoami")) return whoami();
+    if (!strcmp(what, "type")) return type();
     if (!strcmp(what, "kill-all")) return kill_all();
     if (!strcmp(what, "poison")) return poison(atoi(words[0]));
     return 2;
