@@ -168,7 +168,7 @@ async fn a_user_that_is_not_there_is_not_started(sandbox: &Sandbox) {
 
 async fn the_host_knows_the_boxs_users_by_other_numbers(stage: &Stage) {
     let sandbox = stage.sandbox().await;
-    let marker = format!("86{}", std::process::id());
+    let marker = stage.marker();
     let spec = shell(&format!("echo $$; exec sleep {marker}"));
     let user = stage.is_native_root().then(|| "1234".to_owned());
     let (_sleeper, _) = start_with_pid(&sandbox, ExecSpec { user, ..spec }).await;

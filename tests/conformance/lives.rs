@@ -8,7 +8,7 @@ use glasshouse_linux::process::{open as open_process, signal_pid, start_ticks, w
 use glasshouse_sandbox::{ErrorKind, Exit, Killer, Limits, Sandbox, SandboxSpec, SandboxState};
 
 use crate::follow::Follow;
-use crate::stage::{Stage, WAIT_LIMIT, argv, on_every_runtime, open, settle, shell, stdout_of, within};
+use crate::stage::{Stage, WAIT_LIMIT, argv, on_every_runtime, open, settle, shell, stdout_of};
 
 on_every_runtime![
     a_box_outlives_whoever_made_it,
@@ -24,6 +24,7 @@ on_every_runtime![
     a_box_dies_with_its_owner,
     an_owner_that_is_not_there_is_refused,
     nothing_of_a_box_is_left_when_it_is_removed,
+    a_crowd_goes_with_its_box,
     boxes_do_not_see_each_others_files,
 ];
 
@@ -209,18 +210,35 @@ async fn an_owner_that_is_not_there_is_refused(stage: &Stage) {
 
 async fn nothing_of_a_box_is_left_when_it_is_removed(stage: &Stage) {
     let sandbox = stage.sandbox().await;
-    let marker = format!("87{}", std::process::id());
+    let marker = stage.marker();
     stdout_of(&sandbox, &format!("setsid sleep {marker} > /dev/null 2>&1 & echo x > file")).await;
     let box_dir = stage.home().join("boxes").join(sandbox.id());
     assert!(box_dir.is_dir(), "{}", box_dir.display());
     sandbox.destroy().await.unwrap();
     assert!(!box_dir.exists(), "its directory");
-    let running = || {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let cmdlines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-        cmdlines.filter(|line| line.windows(marker.len()).any(|window| window == marker.as_bytes())).count()
-    };
-    within("its last process's end", settle("it is gone", async || running() == 0)).await;
+    settle("its last process is gone", async || processes_with(&marker) == 0).await;
+}
+
+/// Processes of the host with this among their arguments.
+fn processes_with(marker: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let cmdlines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    cmdlines.filter(|line| line.windows(marker.len()).any(|window| window == marker.as_bytes())).count()
+}
+
+async fn a_crowd_goes_with_its_box(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    let marker = stage.marker();
+    let mut crowd = Vec::new();
+    for _ in 0..200 {
+        crowd.push(sandbox.exec(argv(&["sleep", &marker])).await.unwrap());
+    }
+    settle("all of them run", async || processes_with(&marker) == 200).await;
+    sandbox.destroy().await.unwrap();
+    for exec in crowd {
+        assert_eq!(exec.collect().await.report.exit, Exit::Killed { by: Killer::Destroy });
+    }
+    settle("none of them is left", async || processes_with(&marker) == 0).await;
 }
 
 async fn boxes_do_not_see_each_others_files(stage: &Stage) {

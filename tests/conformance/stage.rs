@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use glasshouse_sandbox::{
@@ -134,6 +135,12 @@ impl Stage {
     /// Whether the host's root makes these boxes, with all its means.
     pub(crate) fn is_native_root(&self) -> bool {
         self.runtime == RuntimeKind::Native && is_root()
+    }
+
+    /// A number that no other test has, for telling processes by their arguments.
+    pub(crate) fn marker(&self) -> String {
+        static GIVEN: AtomicU32 = AtomicU32::new(0);
+        format!("8{}{:04}", std::process::id(), GIVEN.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A plain box.

@@ -78,7 +78,8 @@ fn cannot_reach_unix_sockets_of_the_host() {
         let address = SocketAddr::from_abstract_name(&name).expect("a short name");
         let _listener = UnixListener::bind_addr(&address).expect("the name is free");
         UnixStream::connect_addr(&address).expect("the listener listens");
-        let path = attacker.house.path().join("listener");
+        // Attackers of one mode share a house.
+        let path = attacker.house.path().join(format!("listener-{}", attacker.id));
         let _at_path = UnixListener::bind(&path).expect("the scratch directory can be written");
         let path = path.to_string_lossy();
         let own = attacker.house.home().join("boxes").join(&attacker.id).join("sock");

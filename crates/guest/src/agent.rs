@@ -43,7 +43,7 @@ const PIPE_BYTES: usize = 64 * 1024;
 const PIPE_READS_MAX: usize = 4;
 
 /// How often the free room of the disk is looked at while commands run.
-const DISK_LOOK: Duration = Duration::from_millis(250);
+const DISK_LOOK: Duration = Duration::from_millis(50);
 
 /// Why the loop woke up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -319,7 +319,9 @@ impl Exec {
 
     /// Whether its pipes are to be read now: not while a reader that it waits for is too far behind.
     pub(crate) fn may_read(&self) -> bool {
-        let behind = |r: &Reader| r.waited_for && self.log.end() - r.place >= WINDOW_BYTES;
+        let behind = |r: &Reader| {
+            r.waited_for && (self.log.end() - r.place >= WINDOW_BYTES || self.log.would_lose(r.place))
+        };
         !self.readers.iter().any(behind)
     }
 

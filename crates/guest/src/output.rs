@@ -12,6 +12,9 @@ const JOIN_BYTES: usize = 4096;
 /// What a piece costs beyond its bytes.
 const PIECE_BYTES: usize = 48;
 
+/// What one read can add at the most.
+const READ_COST: usize = 64 * 1024 + PIECE_BYTES;
+
 #[derive(Debug)]
 struct Piece {
     offset: u64,
@@ -106,6 +109,12 @@ impl Log {
             None if place < self.end => Found::Gap(self.end),
             None => Found::End,
         }
+    }
+
+    /// Whether one more read could push out what a reader at this place has not seen yet.
+    pub(crate) fn would_lose(&self, place: u64) -> bool {
+        self.tail_cost + READ_COST > self.tail_max
+            && self.tail.front().is_some_and(|piece| piece.end() > place)
     }
 
     /// The place of the next byte.

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -184,7 +184,7 @@ pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -
                 let file = rustix::fs::openat(&parent, last, flags, Mode::from_raw_mode(mode))
                     .map_err(|e| refuse_at(&name, e.into()))?;
                 let mut file = File::from(file);
-                done.bytes += io::copy(&mut entry, &mut file).map_err(|e| refuse_at(&name, e))?;
+                done.bytes += copy_with_holes(&mut entry, &mut file).map_err(|e| refuse_at(&name, e))?;
                 rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
                 let _ = rustix::fs::futimens(&file, &times(mtime));
             }
@@ -216,6 +216,30 @@ pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -
     Ok(done)
 }
 
+/// Copies, and leaves out what is zeros: a file that cost its maker nothing costs us no disk either.
+fn copy_with_holes(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut total = 0;
+    loop {
+        let n = from.read(&mut buffer)?;
+        if n == 0 {
+            to.set_len(total)?;
+            return Ok(total);
+        }
+        write_or_skip(to, &buffer[..n])?;
+        total += n as u64;
+    }
+}
+
+/// Writes a piece, or moves on if it is nothing but zeros. The length has to be set at the end.
+pub fn write_or_skip(file: &mut File, piece: &[u8]) -> io::Result<()> {
+    if piece.iter().all(|&byte| byte == 0) {
+        file.seek(SeekFrom::Current(piece.len() as i64)).map(|_| ())
+    } else {
+        file.write_all(piece)
+    }
+}
+
 fn show(name: &Path) -> String {
     name.to_string_lossy().escape_debug().to_string()
 }
@@ -237,6 +261,9 @@ fn normal_parts(name: &Path) -> io::Result<Vec<&OsStr>> {
             Component::Normal(part) => parts.push(part),
             _ => return Err(refuse(&show(name), "the name leads outside")),
         }
+    }
+    if parts.len() > DEPTH_MAX {
+        return Err(refuse(&show(name), &format!("it is deeper than {DEPTH_MAX}")));
     }
     Ok(parts)
 }

@@ -219,9 +219,14 @@ impl Sandbox {
             std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(temporary);
         let mut file = options.context(format_args!("write {}", to.display()))?;
         let op = FileOp::Read { path: from.into(), offset: 0, length: None };
+        let mut length = 0;
         let copied = self
-            .download(op, |piece| file.write_all(piece).context(format_args!("write {}", to.display())))
+            .download(op, |piece| {
+                length += piece.len() as u64;
+                archive::write_or_skip(&mut file, piece).context(format_args!("write {}", to.display()))
+            })
             .await
+            .and_then(|()| file.set_len(length).context(format_args!("write {}", to.display())))
             .and_then(|()| std::fs::rename(temporary, to).context(format_args!("write {}", to.display())));
         if copied.is_err() {
             let _ = std::fs::remove_file(temporary);
