@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use glasshouse_sandbox::{ExecSpec, Exit, ExitReport, Sandbox};
 
-use crate::follow::Follow;
 use crate::stage::{argv, on_every_runtime, perl, run, shell};
 
 on_every_runtime![
@@ -15,7 +14,6 @@ on_every_runtime![
     cpu_time_of_children_that_nobody_waited_for_counts,
     peak_memory_is_what_was_held,
     peak_memory_of_children_counts,
-    peak_memory_is_the_commands_and_not_the_guests,
     bytes_are_counted_per_stream,
 ];
 
@@ -81,20 +79,6 @@ async fn peak_memory_is_what_was_held(sandbox: &Sandbox) {
 async fn peak_memory_of_children_counts(sandbox: &Sandbox) {
     let report = report_of(sandbox, shell(&format!("perl -e '{}'; true", hold(50_000_000)))).await;
     assert!(report.peak_memory_bytes >= 50_000_000, "{report:?}");
-}
-
-async fn peak_memory_is_the_commands_and_not_the_guests(sandbox: &Sandbox) {
-    let small = report_of(sandbox, argv(&["true"])).await.peak_memory_bytes;
-    assert!((100_000..20_000_000).contains(&small), "{small} bytes for nothing");
-    // The guest keeps the output of these, as it was asked to.
-    for _ in 0..3 {
-        let spec = perl("print 'x' x 65536 for 1..256");
-        let spec = ExecSpec { background: true, kept_output_bytes: Some(16 << 20), ..spec };
-        let mut kept = Follow::start(sandbox, spec).await;
-        kept.end().await;
-    }
-    let after = report_of(sandbox, argv(&["true"])).await.peak_memory_bytes;
-    assert!(after < small + 4_000_000, "{small} bytes before, {after} after the guest had grown");
 }
 
 async fn bytes_are_counted_per_stream(sandbox: &Sandbox) {

@@ -315,6 +315,22 @@ fn set_id_bits_are_dropped() {
 }
 
 #[test]
+fn attributes_are_not_taken() {
+    let site = Site::new();
+    for name in ["user.evil", "trusted.overlay.opaque", "security.capability", "user.overlay.whiteout"] {
+        let record =
+            pax(&format!("SCHILY.xattr.{name}"), "y") + &pax(&format!("LIBARCHIVE.xattr.{name}"), "eQ==");
+        let long = || Entry { kind: b'x', content: record.as_bytes(), ..Entry::default() };
+        site.unpack(&archive(&[long(), file("f", "x"), long(), dir("d")])[..]).expect("the rest is honest");
+        for path in ["f", "d"] {
+            let mut list = [0; 1024];
+            let length = glasshouse_linux::rustix::fs::listxattr(site.target().join(path), &mut list[..]);
+            assert!(matches!(length, Ok(0) | Err(_)), "{path}: {}", list.escape_ascii());
+        }
+    }
+}
+
+#[test]
 fn times_beyond_all_measure_do_no_harm() {
     let site = Site::new();
     let largest = [0xff; 12];

@@ -170,8 +170,9 @@ fn a_daemon_dies_with_its_commands_deadline_and_no_other_command_does() {
         assert_eq!(comms.lines().filter(|comm| *comm == "sleep").count(), 1, "{}: {comms}", attacker.name());
         let ps = attacker.glass(&["ps", &attacker.id, "--json"]).text();
         let ps: Value = serde_json::from_str(&ps).expect("ps is JSON");
-        let running =
-            |one: &Value| one["exec"].to_string() == other.trim() && one.to_string().contains("running");
+        let running = |one: &Value| {
+            one["exec"].as_u64() == other.trim().parse().ok() && one.to_string().contains("running")
+        };
         assert!(ps.as_array().is_some_and(|all| all.iter().any(running)), "{}: {ps}", attacker.name());
     }
 }

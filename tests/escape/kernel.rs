@@ -1,7 +1,7 @@
 //! Attacks on the kernel by system calls: mounts, namespaces, calls that nobody needs, foreign ABIs, sockets, the
 //! first process, more rights. (6.1: 1 to 9, 15, 17, 31, 36 to 57.)
 
-use crate::attacker::{Attacker, check};
+use crate::attacker::{Attacker, PROBE, check};
 
 #[test]
 fn cannot_mount_unmount_or_change_root() {
@@ -45,6 +45,18 @@ fn foreign_abis_die() {
 }
 
 #[test]
+fn death_by_the_filter_is_told_as_such() {
+    if !cfg!(target_arch = "x86_64") {
+        eprintln!("cannot be shown here: this machine has one ABI");
+        return;
+    }
+    for attacker in Attacker::everywhere() {
+        let ran = attacker.exec_json(&[], &[PROBE, "act", "foreign"]);
+        assert_eq!((&ran["exit"]["kind"], &ran["stdout"]), (&"forbidden".into(), &"".into()), "{ran}");
+    }
+}
+
+#[test]
 fn cannot_open_sockets_but_unix_internet_and_route() {
     check("sockets", 400, |name| {
         let words: Vec<&str> = name.split(' ').collect();
@@ -52,12 +64,14 @@ fn cannot_open_sockets_but_unix_internet_and_route() {
             ["socket", "1", "flag"] | ["socket", "16", "flag"] => "EINVAL",
             ["socket", "1", _] => "ok|ESOCKTNOSUPPORT",
             ["socketpair", "1"] => "ok",
+            ["socketpair", "1", "flag"] => "EINVAL",
             ["socket", "2" | "10", "1" | "2"] => "ok",
             ["socket", "2" | "10", _] => "EPERM",
             // Route netlink, to look at one's own interfaces with.
             ["socket", "16", "2" | "3"] | ["netlink", "0"] => "ok",
             ["socket", "16", _] => "ESOCKTNOSUPPORT",
             ["inet", "stream", "6"] | ["inet6", "dgram", "17"] => "ok",
+            ["inet", "stream", "6" | "17", "flag"] | ["inet6", "dgram", "6" | "17", "flag"] => "EINVAL",
             ["inet", "stream", ..] | ["inet6", "dgram", ..] => "EPROTONOSUPPORT",
             ["socket" | "socketpair" | "netlink" | "vsock" | "alg" | "packet" | "netfilter", ..] => {
                 "EAFNOSUPPORT"

@@ -96,6 +96,16 @@ static int type(void) {
     return 0;
 }
 
+// A call by the 32-bit gate, made by the main process itself.
+static int foreign_call(void) {
+#ifdef __x86_64__
+    long result = 20;
+    __asm__ volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
+    printf("%ld\n", result);
+#endif
+    return 0;
+}
+
 int act(char **words) {
     const char *what = *words++;
     if (!what) return 2;
@@ -108,6 +118,7 @@ int act(char **words) {
     if (!strcmp(what, "node")) return node(words[0], words[1]);
     if (!strcmp(what, "whoami")) return whoami();
     if (!strcmp(what, "type")) return type();
+    if (!strcmp(what, "foreign")) return foreign_call();
     if (!strcmp(what, "kill-all")) return kill_all();
     if (!strcmp(what, "poison")) return poison(atoi(words[0]));
     return 2;

@@ -68,6 +68,8 @@ void sockets(void) {
         // With a flag that is none, which the kernel refuses before it looks at the family.
         snprintf(name, sizeof name, "socket %d flag", family);
         attempt(name, one, family, 0x105, 0);
+        snprintf(name, sizeof name, "socketpair %d flag", family);
+        attempt(name, pair, family, 0x101, 0);
         snprintf(name, sizeof name, "socketpair %d", family);
         attempt(name, pair, family, 1, 0);
     }
@@ -81,11 +83,14 @@ void sockets(void) {
         attempt(name, one, AF_INET, SOCK_STREAM, protocols[i]);
         snprintf(name, sizeof name, "inet6 dgram %d", protocols[i]);
         attempt(name, one, AF_INET6, SOCK_DGRAM, protocols[i]);
+        snprintf(name, sizeof name, "inet stream %d flag", protocols[i]);
+        attempt(name, one, AF_INET, 0x101, protocols[i]);
+        snprintf(name, sizeof name, "inet6 dgram %d flag", protocols[i]);
+        attempt(name, one, AF_INET6, 0x102, protocols[i]);
     }
     attempt("packet all", one, 17, 3, 0x0300);
     attempt("inet packet", one, 2, 10, 0x0300);
     attempt("inet raw flag", one, 2, 0x103, 1);
-    attempt("inet stream 132 flag", one, 2, 0x101, 132);
     attempt("inet raw icmp", one, 2, 3, 1);
     attempt("inet raw raw", one, 2, 3, 255);
     attempt("inet6 raw icmp", one, 10, 3, 58);
