@@ -131,7 +131,7 @@ async fn give_up_after(waits: usize, work: impl Future) -> bool {
         polls += 1;
         if polls < waits { Poll::Pending } else { Poll::Ready(true) }
     })
-    .await;
+    .await
 }
 
 async fn a_mode_is_set_or_kept(sandbox: &Sandbox) {
