@@ -1,19 +1,17 @@
 //! Contents of files: read in ranges, written whole or not at all.
 
 use std::os::unix::fs::PermissionsExt;
-use std::task::Poll;
 
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, FileKind, Sandbox};
 
 use crate::follow::Follow;
-use crate::stage::{Stage, exit_of, on_every_runtime, perl, settle, shell, stdout_of};
+use crate::stage::{Stage, exit_of, on_every_runtime, perl, shell, stdout_of};
 
 on_every_runtime![
     what_is_written_is_read,
     ranges_are_read,
     a_far_place_of_a_huge_file_is_read,
     a_reader_never_sees_half_a_file,
-    a_write_that_is_given_up_leaves_nothing,
     a_mode_is_set_or_kept,
     directories_above_are_made,
     a_file_behind_a_link_is_written_and_the_link_stays,
@@ -96,42 +94,6 @@ async fn a_reader_never_sees_half_a_file(sandbox: &Sandbox) {
     sandbox.write_file("stop", b"", None).await.unwrap();
     assert_eq!(reader.end().await.exit, Exit::Code { code: 0 }, "{reader:?}");
     assert_eq!(stdout_of(sandbox, "ls -A").await, "file\nstop\n", "nothing half is left");
-}
-
-async fn a_write_that_is_given_up_leaves_nothing(sandbox: &Sandbox) {
-    sandbox.write_file("file", b"old", None).await.unwrap();
-    let bytes = noise(8 << 20, 5);
-    for path in ["file", "new"] {
-        // In all the places where it can be: before the first word, between two pieces, within one.
-        for waits in 1..12 {
-            if !give_up_after(waits, sandbox.write_file(path, &bytes, None)).await {
-                // It was done before it had to wait so often: then it is there, whole.
-                assert!(
-                    sandbox.read_file(path, 0, None).await.unwrap() == bytes,
-                    "done after less than {waits} waits"
-                );
-                sandbox.remove_file(path, false).await.unwrap();
-                sandbox.write_file("file", b"old", None).await.unwrap();
-                continue;
-            }
-            settle("nothing of it is left", async || stdout_of(sandbox, "ls -A").await == "file\n").await;
-            assert_eq!(sandbox.read_file("file", 0, None).await.unwrap(), b"old", "after {waits} waits");
-        }
-    }
-}
-
-/// Drops some work when it has had to wait so many times. Whether it came to that.
-async fn give_up_after(waits: usize, work: impl Future) -> bool {
-    let mut work = std::pin::pin!(work);
-    let mut polls = 0;
-    std::future::poll_fn(|context| {
-        if work.as_mut().poll(context).is_ready() {
-            return Poll::Ready(false);
-        }
-        polls += 1;
-        if polls < waits { Poll::Pending } else { Poll::Ready(true) }
-    })
-    .await
 }
 
 async fn a_mode_is_set_or_kept(sandbox: &Sandbox) {
