@@ -2,160 +2,12 @@
 //! out of it is such an archive. Nothing outside of the directory may be touched. (6.2: 74 to 76.)
 
 use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
-use glasshouse_linux::archive::{ENTRIES_MAX, Unpacked, unpack};
+use glasshouse_linux::archive::ENTRIES_MAX;
 
-/// A directory to unpack into, between others that must stay as they are.
-struct Site {
-    dir: tempfile::TempDir,
-}
-
-impl Site {
-    fn new() -> Site {
-        let dir = tempfile::tempdir().expect("/tmp can be written");
-        std::fs::create_dir(dir.path().join("into")).expect("it is ours");
-        std::fs::create_dir(dir.path().join("outside")).expect("it is ours");
-        std::fs::write(dir.path().join("outside/file"), "before").expect("it is ours");
-        Site { dir }
-    }
-
-    fn target(&self) -> PathBuf {
-        self.dir.path().join("into")
-    }
-
-    fn outside(&self) -> String {
-        self.dir.path().join("outside").to_string_lossy().into_owned()
-    }
-
-    fn unpack(&self, archive: impl Read) -> io::Result<Unpacked> {
-        let into = std::fs::File::open(self.target()).expect("it is ours");
-        let result = unpack(archive, into.as_fd());
-        self.check_outside();
-        check_tame(&self.target());
-        result
-    }
-
-    /// All that is not below `into` is as it was.
-    fn check_outside(&self) {
-        let mut names: Vec<_> = std::fs::read_dir(self.dir.path())
-            .expect("it is ours")
-            .map(|e| e.expect("entry").file_name())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["into", "outside"]);
-        let outside = self.dir.path().join("outside");
-        let names: Vec<_> =
-            std::fs::read_dir(&outside).expect("it is ours").map(|e| e.expect("entry").file_name()).collect();
-        assert_eq!(names, ["file"]);
-        let meta = std::fs::symlink_metadata(outside.join("file")).expect("it is there");
-        assert_eq!(std::fs::read(outside.join("file")).expect("it is there"), b"before");
-        assert_eq!((meta.nlink(), meta.permissions().mode() & 0o7777 & !0o022), (1, 0o644));
-        let meta = std::fs::metadata(&outside).expect("it is there");
-        assert_eq!(meta.permissions().mode() & 0o7002, 0);
-    }
-}
-
-/// No device, pipe or socket, no set-id bit.
-fn check_tame(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
-        // Too deep for a path: there can be nothing that anybody reaches.
-        let Ok(meta) = std::fs::symlink_metadata(entry.path()) else { continue };
-        let kind = meta.file_type();
-        assert!(
-            !kind.is_char_device() && !kind.is_block_device() && !kind.is_fifo() && !kind.is_socket(),
-            "{entry:?}"
-        );
-        assert!(kind.is_symlink() || meta.permissions().mode() & 0o7000 == 0, "{entry:?}");
-        if kind.is_dir() {
-            check_tame(&entry.path());
-        }
-    }
-}
-
-/// One entry, with every field as the attacker likes it.
-struct Entry<'a> {
-    name: &'a [u8],
-    kind: u8,
-    link: &'a [u8],
-    mode: &'a [u8],
-    size: Option<&'a [u8]>,
-    mtime: &'a [u8],
-    content: &'a [u8],
-}
-
-impl Default for Entry<'_> {
-    fn default() -> Self {
-        Entry {
-            name: b"x",
-            kind: b'0',
-            link: b"",
-            mode: b"0000644",
-            size: None,
-            mtime: b"00000000000",
-            content: b"",
-        }
-    }
-}
-
-impl Entry<'_> {
-    fn bytes(&self) -> Vec<u8> {
-        let mut head = [0u8; 512];
-        let mut put = |at: usize, length: usize, value: &[u8]| {
-            let n = value.len().min(length);
-            head[at..at + n].copy_from_slice(&value[..n]);
-        };
-        put(0, 100, self.name);
-        put(100, 8, self.mode);
-        put(108, 8, b"0000000");
-        put(116, 8, b"0000000");
-        put(124, 12, self.size.unwrap_or(format!("{:011o}", self.content.len()).as_bytes()));
-        put(136, 12, self.mtime);
-        put(156, 1, &[self.kind]);
-        put(157, 100, self.link);
-        put(257, 8, b"ustar\x0000");
-        // Device numbers, for those kinds that have one: a disk.
-        put(329, 8, b"0000376");
-        put(337, 8, b"0000000");
-        put(148, 8, b"        ");
-        let sum: u32 = head.iter().map(|&byte| u32::from(byte)).sum();
-        head[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-        let mut bytes = head.to_vec();
-        bytes.extend_from_slice(self.content);
-        bytes.resize(bytes.len().div_ceil(512) * 512, 0);
-        bytes
-    }
-}
-
-fn file<'a>(name: &'a str, content: &'a str) -> Entry<'a> {
-    Entry { name: name.as_bytes(), content: content.as_bytes(), ..Entry::default() }
-}
-
-fn dir(name: &str) -> Entry<'_> {
-    Entry { name: name.as_bytes(), kind: b'5', mode: b"0000755", ..Entry::default() }
-}
-
-fn link<'a>(kind: u8, name: &'a str, to: &'a str) -> Entry<'a> {
-    Entry { name: name.as_bytes(), kind, link: to.as_bytes(), ..Entry::default() }
-}
-
-const SYMBOLIC: u8 = b'2';
-const HARD: u8 = b'1';
-
-fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = entries.iter().flat_map(Entry::bytes).collect();
-    bytes.resize(bytes.len() + 1024, 0);
-    bytes
-}
-
-/// A record of the extended headers: its own length, a space, and `key=value`.
-fn pax(key: &str, value: &str) -> String {
-    let rest = format!(" {key}={value}\n");
-    let whole = (rest.len()..).find(|n| n.to_string().len() + rest.len() == *n).expect("a length fits");
-    format!("{whole}{rest}")
-}
+use crate::tarball::{Entry, HARD, SYMBOLIC, Site, archive, dir, file, fix_sum, link, pax};
 
 #[test]
 fn extended_records_say_their_own_length() {
@@ -214,12 +66,6 @@ fn names_that_lead_outside_are_refused() {
         site.unpack(&bytes[..]).expect_err(name);
     }
     assert!(!Path::new("/etc/glass-evil").exists());
-}
-
-fn fix_sum(head: &mut [u8]) {
-    head[148..156].copy_from_slice(b"        ");
-    let sum: u32 = head[..512].iter().map(|&byte| u32::from(byte)).sum();
-    head[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
 }
 
 #[test]

@@ -110,9 +110,13 @@ fn a_line_that_is_longer_than_our_memory_is_kept_as_head_and_tail() {
 #[test]
 fn a_reader_that_stops_holds_up_nobody_else() {
     for attacker in Attacker::each_mode(&[]) {
-        let mut stuck = small(&attacker, &["exec", &attacker.id, "--shell", "--", "yes & yes >&2"]);
-        let mut first = [0; 4096];
+        // The flood begins when we have read for the last time: what is full first, stdout or stderr, is chance.
+        let line = "echo ready; read -r _; yes & yes >&2";
+        let mut stuck = small(&attacker, &["exec", &attacker.id, "-i", "--shell", "--", line]);
+        let mut first = [0; 6];
         stuck.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("it writes");
+        assert_eq!(&first, b"ready\n");
+        stuck.stdin.as_mut().expect("it is piped").write_all(b"go\n").expect("it reads");
         for _ in 0..5 {
             attacker.assert_alive();
         }
@@ -191,5 +195,17 @@ fn a_pipe_that_a_child_keeps_open_holds_up_nobody() {
             );
         }
         attacker.assert_alive();
+    }
+}
+
+#[test]
+fn orphans_do_not_pile_up() {
+    for attacker in Attacker::each_mode(&["--pids", "100"]) {
+        // More of them than there may be at once; each is nobody's child but the first process's.
+        let line = "for i in $(seq 400); do (true & true &); done; echo done";
+        let ran = attacker.exec(&["--timeout", "60s", "--shell"], &[line]);
+        assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{}: {ran:?}", attacker.name());
+        let gone = (0..500).any(|_| others(&attacker) == 0);
+        assert!(gone, "{}: some stayed", attacker.name());
     }
 }

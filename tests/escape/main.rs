@@ -10,6 +10,7 @@
 
 mod archives;
 mod attacker;
+mod copies;
 mod exhaustion;
 mod files;
 mod flood;
@@ -20,5 +21,6 @@ mod neighbours;
 mod privilege;
 mod room;
 mod starvation;
+mod tarball;
 mod terminal;
 mod view;

@@ -170,3 +170,65 @@ fn one_user_of_a_box_cannot_touch_the_others_processes() {
     }
     attacker.sh(&format!("kill -0 {pid} 2>&1 | grep -q permitted")).text();
 }
+
+#[test]
+fn the_number_that_means_no_change_is_nobody() {
+    for attacker in Attacker::everywhere() {
+        // To the kernel, -1 as a user or group is "as before"; before, it was the guest.
+        let ran = attacker.sh("echo evil:x:4294967295:4294967295::/:/bin/sh >> /etc/passwd");
+        let names: &[&str] = if ran.code == 0 { &["evil"] } else { &[] };
+        let users = ["4294967295", "1000:4294967295", "0:4294967295", "4294967295:0", "-1", "4294967296"];
+        for user in users.iter().chain(names) {
+            let option = format!("--user={user}");
+            let ran = attacker.exec(&[&option], &["id"]);
+            assert_ne!(ran.code, 0, "{}: {user}: {ran:?}", attacker.name());
+            assert_eq!(ran.out, "", "{}: {user}", attacker.name());
+        }
+    }
+}
+
+#[test]
+fn a_hostile_list_of_users_holds_up_nobody() {
+    for attacker in Attacker::everywhere() {
+        for file in ["/etc/passwd", "/etc/group"] {
+            for make in [
+                format!("{PROBE} act node fifo {file}"),
+                format!("{PROBE} act node socket {file}"),
+                format!("ln -s /dev/zero {file}"),
+                format!("ln -s /proc/self/fd/5 {file}"),
+                format!("ln -s {file} {file}"),
+                format!("truncate -s 1T {file}"),
+                format!("mkdir {file}"),
+                format!("yes root:x:0:0:: | head -c 20000000 > {file}"),
+            ] {
+                let own = number(attacker.user);
+                let line = format!("rm -rf {file} && {make}");
+                let ran = attacker.exec(&["--user", own, "--shell"], &[&line]);
+                if ran.code != 0 {
+                    // Not his to change.
+                    assert_eq!((attacker.house.mode, attacker.user), (Mode::Root, "user"), "{make}: {ran:?}");
+                    continue;
+                }
+                let ran = attacker.exec(&["--user", own], &["true"]);
+                assert_eq!(ran.code, 0, "{}: {make}: {ran:?}", attacker.name());
+                // It is found, or it is not; it is not waited for.
+                let ran = attacker.exec(&["--user", "nobody:nogroup"], &["true"]);
+                assert!(ran.code == 0 || ran.err.contains("has no"), "{}: {make}: {ran:?}", attacker.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_working_directory_is_not_one_of_the_guests_descriptors() {
+    for attacker in Attacker::everywhere() {
+        attacker.sh("for i in $(seq 3 30); do ln -s /proc/self/fd/$i fd$i; done").text();
+        for n in 3..=30 {
+            // CVE-2024-21626: the directory is entered while something of the runtime's is still open.
+            for cwd in [format!("/tmp/fd{n}"), format!("/proc/self/fd/{n}")] {
+                let ran = attacker.exec(&["--cwd", &cwd], &["/bin/pwd"]);
+                assert_ne!(ran.code, 0, "{}: {cwd}: {ran:?}", attacker.name());
+            }
+        }
+    }
+}

@@ -24,8 +24,24 @@ pub fn is_root() -> bool {
     glasshouse_linux::rustix::process::geteuid().is_root()
 }
 
-/// A directory below the build's own where test homes lie: on a real disk, and reachable by every user.
+/// Longer than any suite takes on two busy processors. A test that hangs is to fail, and to be named.
+const SUITE_MAX: std::time::Duration = std::time::Duration::from_secs(20 * 60);
+
+/// Ends the suite when it hangs: the harness has said by then which tests have "been running for over 60 seconds".
+fn watch() {
+    static WATCH: std::sync::Once = std::sync::Once::new();
+    WATCH.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(SUITE_MAX);
+            let _ = writeln!(std::io::stderr(), "the suite hangs: not over after {SUITE_MAX:?}");
+            std::process::exit(101);
+        });
+    });
+}
+
+/// A directory where test homes lie: on a real disk, and reachable by every user.
 pub fn scratch() -> tempfile::TempDir {
+    watch();
     let dir = tempfile::Builder::new()
         .prefix("glass-test-")
         .tempdir_in("/var/tmp")

@@ -40,9 +40,9 @@ impl Account {
             None => (text, None),
         };
         let passwd = read("/etc/passwd");
-        let mut account = match user.parse::<u32>() {
-            Ok(uid) => by_id(&passwd, uid).unwrap_or_else(|| Account::bare(uid, uid)),
-            Err(_) => by_name(&passwd, user)
+        let mut account = match id(user) {
+            Some(uid) => by_id(&passwd, uid).unwrap_or_else(|| Account::bare(uid, uid)),
+            None => by_name(&passwd, user)
                 .ok_or_else(|| match user {
                     "root" => String::new(),
                     _ => format!("the box has no user {user:?}; name one of its /etc/passwd, or a number"),
@@ -51,9 +51,9 @@ impl Account {
         };
         let groups = read("/etc/group");
         if let Some(group) = group {
-            account.gid = match group.parse() {
-                Ok(gid) => gid,
-                Err(_) => group_by_name(&groups, group)
+            account.gid = match id(group) {
+                Some(gid) => gid,
+                None => group_by_name(&groups, group)
                     .ok_or_else(|| format!("the box has no group {group:?}; name one of its /etc/group"))?,
             };
         }
@@ -62,6 +62,11 @@ impl Account {
         }
         Ok(account)
     }
+}
+
+/// The number of a user or group. The last one is none: to the kernel it says "as before", and before is the guest.
+fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != u32::MAX)
 }
 
 fn read(path: &str) -> String {
@@ -86,8 +91,8 @@ fn accounts(passwd: &str) -> impl Iterator<Item = Account> {
             return None;
         };
         Some(Account {
-            uid: uid.parse().ok()?,
-            gid: gid.parse().ok()?,
+            uid: id(uid)?,
+            gid: id(gid)?,
             groups: Vec::new(),
             name: Some(name.into()),
             home: Some(home.into()),
@@ -107,7 +112,7 @@ fn by_name(passwd: &str, name: &str) -> Option<Account> {
 fn group_by_name(group: &str, name: &str) -> Option<u32> {
     group.lines().find_map(|line| {
         let mut fields = line.split(':');
-        if fields.next() == Some(name) { fields.nth(1)?.parse().ok() } else { None }
+        if fields.next() == Some(name) { id(fields.nth(1)?) } else { None }
     })
 }
 
@@ -117,7 +122,7 @@ fn groups_of(group: &str, user: &str) -> Vec<u32> {
         let [_, _, gid, members] = fields[..] else {
             return None;
         };
-        if members.split(',').any(|m| m == user) { gid.parse().ok() } else { None }
+        if members.split(',').any(|m| m == user) { id(gid) } else { None }
     };
     group.lines().filter_map(member).take(GROUPS_MAX).collect()
 }
@@ -134,6 +139,13 @@ mod tests {
         assert_eq!(by_name(PASSWD, "user").unwrap().uid, 1000);
         assert_eq!(by_id(PASSWD, 1000).unwrap().home.as_deref(), Some("/home/user"));
         assert_eq!(by_name(PASSWD, "broken"), None);
+    }
+
+    #[test]
+    fn the_number_that_means_as_before_is_nobody() {
+        assert_eq!((id("4294967295"), id("-1"), id("4294967294")), (None, None, Some(u32::MAX - 1)));
+        assert_eq!(by_name("evil:x:4294967295:0::/:/bin/sh\n", "evil"), None);
+        assert!(Account::find("4294967295").is_err() && Account::find("0:4294967295").is_err());
     }
 
     #[test]

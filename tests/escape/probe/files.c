@@ -48,8 +48,14 @@ void facts(void) {
     }
     struct if_nameindex *names = if_nameindex();
     for (struct if_nameindex *i = names; i && i->if_index; i++) printf("interface %s\n", i->if_name);
-    for (int pid = 1; pid < 65536; pid++)
-        if (kill(pid, 0) == 0 || errno == EPERM) printf("process %d\n", pid);
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (atoi(entry->d_name)) printf("process %s\n", entry->d_name);
+    // Those that are there and not in the list.
+    for (int pid = 1; pid < 65536; pid++) {
+        snprintf(path, sizeof path, "/proc/%d", pid);
+        if ((kill(pid, 0) == 0 || errno == EPERM) && access(path, F_OK)) printf("process %d hidden\n", pid);
+    }
 }
 
 static long finish(int fd, const struct sockaddr *address, socklen_t length) {

@@ -104,7 +104,7 @@ impl Native {
         let inside = match name {
             "root" => 0,
             "user" => 1000,
-            number => number.parse().map_err(|_| {
+            number => number.parse().ok().filter(|id| *id != u32::MAX).ok_or_else(|| {
                 let message = format!(
                     "without root a box has one user, and {number:?} is no name that every image has; \
                      say `root`, `user` or a number"
