@@ -30,6 +30,7 @@ mod record;
 mod runtime;
 mod sandbox;
 mod sandboxes;
+mod snapshot;
 mod spec;
 
 pub use error::{Error, ErrorKind, Result};

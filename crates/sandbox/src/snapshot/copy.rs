@@ -1,0 +1,1 @@
+//! A layer as the copy of a live top.

@@ -1,0 +1,1 @@
+//! One number for the merged view of a chain.

@@ -1,0 +1,1 @@
+//! What one layer holds.

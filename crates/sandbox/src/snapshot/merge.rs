@@ -1,0 +1,1 @@
+//! One layer out of several neighbours.
