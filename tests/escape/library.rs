@@ -10,7 +10,7 @@ use glasshouse_tests::{Mode, scratch};
 use crate::attacker::{Attacker, PROBE, group, probe};
 
 /// Longer than anything here takes; what is not done by then hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A box of the library's, with the probe in it.
 pub(crate) struct Embedded {

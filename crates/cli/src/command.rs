@@ -6,14 +6,21 @@ mod cp;
 mod create;
 mod doctor;
 mod exec;
+mod fork;
 mod gc;
 mod info;
 mod kill;
 mod list;
 mod log;
 mod ps;
+mod reset;
+mod restore;
 mod run;
 mod shell;
+mod snapshot;
+mod snapshots;
+mod start;
+mod stop;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -52,6 +59,13 @@ pub(crate) enum Command {
     Attach(attach::Attach),
     Cp(cp::Cp),
     Log(log::Log),
+    Snapshot(snapshot::Snapshot),
+    Snapshots(snapshots::Snapshots),
+    Reset(reset::Reset),
+    Restore(restore::Restore),
+    Fork(fork::Fork),
+    Stop(stop::Stop),
+    Start(start::Start),
     Kill(kill::Kill),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -82,6 +96,13 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Attach(command) => command.run(global).await,
         Command::Cp(command) => command.run(global).await,
         Command::Log(command) => command.run(global),
+        Command::Snapshot(command) => command.run(global).await,
+        Command::Snapshots(command) => command.run(global).await,
+        Command::Reset(command) => command.run(global).await,
+        Command::Restore(command) => command.run(global).await,
+        Command::Fork(command) => command.run(global).await,
+        Command::Stop(command) => command.run(global).await,
+        Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,

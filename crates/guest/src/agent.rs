@@ -3,6 +3,7 @@
 mod clients;
 mod commands;
 mod feeding;
+mod holding;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -117,6 +118,8 @@ struct Agent {
     look_at_disk: Option<Instant>,
     own_uid: u32,
     buffer: Vec<u8>,
+    namespaces: Vec<OwnedFd>,
+    hold: Option<holding::Hold>,
     shutdown: bool,
 }
 
@@ -135,7 +138,7 @@ pub(crate) fn run(built: Built) -> Result<()> {
 
 impl Agent {
     fn new(built: Built) -> Result<Agent> {
-        let Built { start, proc, devpts, knobs } = built;
+        let Built { start, proc, devpts, knobs, namespaces } = built;
         let mut fds = start.fds;
         let config = start.plan.guest;
         let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -182,6 +185,8 @@ impl Agent {
             config,
             own_uid,
             buffer: Vec::new(),
+            namespaces,
+            hold: None,
             shutdown: false,
         })
     }
@@ -208,7 +213,7 @@ impl Agent {
     fn turn(&mut self) -> Result<()> {
         let now = Instant::now();
         let moments = self.execs.values().filter_map(Exec::next_moment);
-        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).min();
+        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment()).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);
             rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ }
@@ -224,6 +229,7 @@ impl Agent {
             self.handle(Cause::from_token(data.u64()))?;
         }
         self.moments(Instant::now())?;
+        self.settle_hold()?;
         self.pump()?;
         self.flush();
         Ok(())
@@ -238,6 +244,7 @@ impl Agent {
                 self.shutdown = true;
                 Ok(())
             }
+            Cause::Connection(n) if self.must_wait(n) => self.pause(n),
             Cause::Connection(n) => self.receive(n),
             Cause::Exit(id) => self.main_ended(id),
             Cause::Output(id, which) => self.read_output(id, which),
@@ -258,13 +265,8 @@ impl Agent {
                 continue;
             }
             let wants = connection.wants_out();
-            if wants != connection.watches_out {
-                let mut flags = EventFlags::IN;
-                flags.set(EventFlags::OUT, wants);
-                let data = EventData::new_u64(Cause::Connection(n).token());
-                if epoll::modify(&self.epoll, connection.fd(), data, flags).is_ok() {
-                    connection.watches_out = wants;
-                }
+            if wants != connection.watches_out && listen(&self.epoll, connection, n, wants).is_ok() {
+                connection.watches_out = wants;
             }
         }
         // Output that was held back for want of room goes on in the next turn, when the socket takes more.
@@ -296,6 +298,15 @@ impl Agent {
             let _ = crate::track::kill_family();
         }
     }
+}
+
+/// Waits for what the client says, unless it is paused, and for room to tell it something, if there is something.
+fn listen(epoll: &OwnedFd, connection: &Connection, n: usize, wants_out: bool) -> Result<()> {
+    let mut flags = EventFlags::empty();
+    flags.set(EventFlags::IN, !connection.paused);
+    flags.set(EventFlags::OUT, wants_out);
+    let data = EventData::new_u64(Cause::Connection(n).token());
+    Ok(epoll::modify(epoll, connection.fd(), data, flags)?)
 }
 
 fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, cause: Cause) -> Result<()> {

@@ -13,13 +13,16 @@ use glasshouse_linux::namespace::{self, Flags, Fork};
 use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
-use glasshouse_linux::{caps, descriptor, identity, process, rustix};
+use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
 use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
 
 use crate::startup::Startup;
 
 /// Where both sides mount what they need for a moment, in mount namespaces of their own.
 const SCRATCH: &str = "/tmp";
+
+/// What the place of a root's top is called, before the number of the root.
+pub(crate) const TOP_NAME: &str = "t";
 
 /// What the guest takes along from its building.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(crate) struct Built {
     /// The box's own terminals, by descriptor.
     pub(crate) devpts: Option<OwnedFd>,
     pub(crate) knobs: Knobs,
+    /// The box's user, mount and IPC namespaces, for whoever gives it another root.
+    pub(crate) namespaces: Vec<OwnedFd>,
 }
 
 /// Files of our own in /proc that a command inherits something from, opened while we still may.
@@ -64,6 +69,7 @@ struct Site {
     proc: Option<OwnedFd>,
     devpts: Option<OwnedFd>,
     knobs: Knobs,
+    namespaces: Vec<OwnedFd>,
 }
 
 /// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
@@ -104,7 +110,25 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Some(Built { start, proc: site.proc, devpts: site.devpts, knobs: site.knobs }))
+    let Site { proc, devpts, knobs, namespaces, .. } = site;
+    Ok(Some(Built { start, proc, devpts, knobs, namespaces }))
+}
+
+/// Gives a box that lives another root. All steps run here; the box knows of it only by what it sees afterwards.
+pub(crate) fn restack(start: Startup) -> io::Result<()> {
+    process::die_with_parent()?;
+    caps::set_dumpable(false)?;
+    let mut site = Site { user_namespace: start.fds.copy(FdRole::UserNamespace)?, ..Site::default() };
+    for (index, planned) in start.plan.steps.iter().enumerate() {
+        let result = match fault(&start.plan, index) {
+            Some(errno) => Err(Stumble { on: "a fault made on purpose".into(), source: errno }),
+            None => run(&planned.step, &start, &mut site),
+        };
+        if let Err(stumble) = result {
+            return fail(&start, index, &planned.step, stumble);
+        }
+    }
+    start.report(&Report::Ready)
 }
 
 /// No walls: the guest serves where it is.
@@ -115,7 +139,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
     start.report(&Report::Ready)?;
     start.await_commit()?;
-    Ok(Built { start, proc: None, devpts: None, knobs: Knobs::default() })
+    Ok(Built { start, proc: None, devpts: None, knobs: Knobs::default(), namespaces: Vec::new() })
 }
 
 fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
@@ -209,9 +233,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             site.user_namespace = Some(on("user namespace", namespace::user_namespace(pid))?);
             Ok(())
         }
-        Step::Overlay { lowers, top, idmap, userxattr } => {
-            let namespace = site.user_namespace.as_ref().filter(|_| idmap.is_some());
-            site.root = Some(overlay(lowers, top, namespace, *idmap, *userxattr)?);
+        Step::Overlay { .. } => {
+            site.root = Some(overlay(step, site.user_namespace.as_ref())?);
             Ok(())
         }
         Step::HostTree { source, target, idmap } => {
@@ -230,6 +253,20 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let socket =
                 on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
             on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
+        }
+        Step::EnterUser => on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?)),
+        Step::ClearIpc => {
+            on("IPC namespace", namespace::enter(given(start, FdRole::IpcNamespace)?))?;
+            on("System V objects", ipc::clear()).map(drop)
+        }
+        Step::ReplaceRoot { moved, quiet, read_only, become_root, fresh } => {
+            on("mount namespace", namespace::enter(given(start, FdRole::MountNamespace)?))?;
+            replace_root(root(site)?, moved, *quiet, *read_only)?;
+            if *become_root && !fresh.is_empty() {
+                on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))?;
+                on("root of the box", identity::become_user(0, 0, Some(&[])))?;
+            }
+            fresh.iter().try_for_each(|(path, bytes)| refresh(path, *bytes))
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
         Step::JoinCgroups => {
@@ -276,6 +313,11 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
                 oom_score: open("/proc/self/oom_score_adj"),
                 memory_peak: open("/proc/self/clear_refs"),
             };
+            for kind in ["user", "mnt", "ipc"] {
+                let path = format!("/proc/self/ns/{kind}");
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                site.namespaces.push(on(&path, rustix::fs::openat(CWD, &*path, flags, Mode::empty()))?);
+            }
             on("bounding set", caps::drop_bounding())?;
             on("capabilities", caps::set_numbers(keep))?;
             on("no_new_privs", caps::no_new_privs())?;
@@ -286,6 +328,67 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             on("filter", filter.program().load())
         }
     }
+}
+
+fn given(start: &Startup, role: FdRole) -> Result<BorrowedFd<'_>, Stumble> {
+    on("descriptors", start.fds.get(role).ok_or(io::Error::from(Errno::BADF)))
+}
+
+/// Puts the new root over the old one, moves what is mounted there, and pivots. If it fails, everything is where it was.
+fn replace_root(new: BorrowedFd<'_>, moved: &[String], quiet: bool, read_only_root: bool) -> StepResult {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let old = on("/", rustix::fs::openat(CWD, "/", flags, Mode::empty()))?;
+    if quiet {
+        on("the old root", mount::close_to_writers(old.as_fd()))?;
+    }
+    let mut way_back = Vec::new();
+    // A mount that is attached nowhere takes no others.
+    let done = on("the new root", mount::attach(new, old.as_fd()))
+        .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
+        .and_then(|()| match read_only_root {
+            true => on("/", mount::set_attributes(new, read_only(), false)),
+            false => Ok(()),
+        })
+        .and_then(|()| on("/", mount::pivot(new)));
+    if done.is_err() {
+        for (mount, place) in way_back.iter().rev() {
+            let _ = mount::attach(mount.as_fd(), place.as_fd());
+        }
+        let _ = rustix::process::fchdir(new).map(|()| mount::detach("."));
+        if quiet {
+            let _ = mount::open_to_writers(old.as_fd());
+        }
+    }
+    done
+}
+
+/// A mount, and where it was.
+type Moved = (OwnedFd, OwnedFd);
+
+fn move_all(
+    old: BorrowedFd<'_>,
+    new: BorrowedFd<'_>,
+    paths: &[String],
+    way_back: &mut Vec<Moved>,
+) -> StepResult {
+    for path in paths {
+        let Some(mounted) = on(path, mount::mounted_at(old, path))? else { continue };
+        let place = on(path, mount::find_or_make_dir(new, path))?;
+        on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
+        // What it covered is in sight again.
+        way_back.push((mounted, on(path, mount::find(old, path))?));
+    }
+    Ok(())
+}
+
+/// A directory in memory, empty again.
+fn refresh(path: &str, bytes: u64) -> StepResult {
+    let size = bytes.to_string();
+    let attributes = Attributes { no_exec: path == "/dev/shm", ..Attributes::default() };
+    let options = [("size", Some(&*size)), ("mode", Some("1777"))];
+    let tmpfs = on("tmpfs", mount::make("tmpfs", &options, attributes))?;
+    on(path, mount::detach(path))?;
+    on(path, mount::attach_at(tmpfs.as_fd(), path))
 }
 
 fn open() -> Attributes {
@@ -325,13 +428,14 @@ fn scratch() -> Result<OwnedFd, Stumble> {
 
 /// The chain of layers. Layers are attached below the scratch directory under short names, because that is what the
 /// box will read in its mountinfo, and because kernels before 6.13 take layers by name only.
-fn overlay(
-    lowers: &[Source],
-    top: &Top,
-    namespace: Option<&OwnedFd>,
-    base: Option<u32>,
-    userxattr: bool,
-) -> Result<OwnedFd, Stumble> {
+fn overlay(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble> {
+    let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
+        return on("overlay", Err(io::Error::from(Errno::INVAL)));
+    };
+    let namespace = namespace.filter(|_| base.is_some());
+    // The box reads this name in its mountinfo, and tells by it which of its roots it has.
+    let t = format!("{TOP_NAME}{generation}");
+    let t = t.as_str();
     // Taken before anything covers them: the state directory may lie below the scratch directory.
     let mut layers = Vec::new();
     for lower in lowers {
@@ -360,15 +464,15 @@ fn overlay(
         on(&name, mount::attach_at(layer.as_fd(), &name))?;
         names.push(name);
     }
-    make_dir("t")?;
-    if let Some(base) = base {
+    make_dir(t)?;
+    if let Some(base) = *base {
         // Overlay works on its layers as whoever mounts it, so that must be somebody whom the shifted layers know.
         // Leaving 0 takes the file capabilities away; they are raised again.
         on("fsuid", identity::set_fs_user(base, base))?;
         on("capabilities", caps::raise_permitted())?;
     }
     match top {
-        Top::Directory(_) => on("t", top_dir.iter().try_for_each(|dir| mount::attach_at(dir.as_fd(), "t")))?,
+        Top::Directory(_) => on(t, top_dir.iter().try_for_each(|dir| mount::attach_at(dir.as_fd(), t)))?,
         Top::Memory { bytes, inodes } => {
             let (size, inodes) = (bytes.to_string(), inodes.to_string());
             let owner = base.unwrap_or(0).to_string();
@@ -378,20 +482,20 @@ fn overlay(
                 options.extend([("uid", Some(&*owner)), ("gid", Some(&*owner))]);
             }
             let tmpfs = on("tmpfs", mount::make("tmpfs", &options, open()))?;
-            on("t", mount::attach_at(tmpfs.as_fd(), "t"))?;
-            make_dir("t/u")?;
-            make_dir("t/w")?;
+            on(t, mount::attach_at(tmpfs.as_fd(), t))?;
+            make_dir(&format!("{t}/u"))?;
+            make_dir(&format!("{t}/w"))?;
         }
     }
-    let lowerdir = names.join(":");
+    let (lowerdir, upper, work) = (names.join(":"), format!("{t}/u"), format!("{t}/w"));
     let mut options = vec![
         ("lowerdir", Some(lowerdir.as_str())),
-        ("upperdir", Some("t/u")),
-        ("workdir", Some("t/w")),
+        ("upperdir", Some(upper.as_str())),
+        ("workdir", Some(work.as_str())),
         // Without this, an unmount or a sync inside flushes the whole file system of the host.
         ("volatile", None),
     ];
-    if userxattr {
+    if *userxattr {
         options.push(("userxattr", None));
     } else {
         options.extend([("redirect_dir", Some("on")), ("index", Some("off")), ("metacopy", Some("off"))]);

@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     pub(crate) downloads: BTreeMap<u32, Download>,
     /// The loop waits for room to write.
     pub(crate) watches_out: bool,
+    /// Somebody else holds the box: what this client says is read later.
+    pub(crate) paused: bool,
 }
 
 impl Connection {
@@ -47,6 +49,7 @@ impl Connection {
             uploads: BTreeMap::new(),
             downloads: BTreeMap::new(),
             watches_out: false,
+            paused: false,
         })
     }
 
@@ -88,6 +91,21 @@ impl Connection {
                 "the answer is longer than one frame; ask for less at once",
             );
         }
+    }
+
+    /// A reply with descriptors. It must be the only thing on its way: they travel with its first byte.
+    pub(crate) fn reply_with(
+        &mut self,
+        stream: u32,
+        reply: &Reply,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        if self.wants_out() {
+            return Err(io::Error::other("something else is still on its way"));
+        }
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, stream, Kind::Reply, &serde_json::to_vec(reply)?);
+        glasshouse_linux::descriptor::send_with_fds(self.fd.as_fd(), &bytes, fds)
     }
 
     pub(crate) fn fail(&mut self, stream: u32, kind: FailureKind, message: impl Into<String>) {

@@ -33,3 +33,8 @@ pub fn serve() -> io::Result<()> {
     let start = startup::Startup::receive()?;
     agent::run(build::outside(start)?)
 }
+
+/// Gives a box that lives another root, and ends.
+pub fn restack() -> io::Result<()> {
+    build::restack(startup::Startup::receive()?)
+}

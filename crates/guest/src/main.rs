@@ -1,5 +1,5 @@
 //! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
-//! it is. Both read their plan from the socket at descriptor 0.
+//! it is; `glass-guest restack` gives a box that lives another root. All read their plan from the socket at descriptor 0.
 
 use std::process::ExitCode;
 
@@ -7,6 +7,7 @@ fn main() -> ExitCode {
     let mode = std::env::args().nth(1);
     let result = match mode.as_deref() {
         Some("jail") => glasshouse_guest::jail(),
+        Some("restack") => glasshouse_guest::restack(),
         Some("serve") => glasshouse_guest::serve(),
         _ => {
             eprintln!("glass-guest is started by glass, with its plan at descriptor 0");

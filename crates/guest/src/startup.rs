@@ -28,6 +28,11 @@ impl Fds {
         self.0.iter().filter(move |(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
     }
 
+    /// A descriptor of our own for what this one is of.
+    pub(crate) fn copy(&self, role: FdRole) -> io::Result<Option<OwnedFd>> {
+        self.get(role).map(|fd| fd.try_clone_to_owned()).transpose()
+    }
+
     pub(crate) fn take(&mut self, role: FdRole) -> Option<OwnedFd> {
         let at = self.0.iter().position(|(r, _)| *r == role)?;
         Some(self.0.swap_remove(at).1)

@@ -18,6 +18,8 @@ use glasshouse_linux::rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, 
 use glasshouse_linux::{cgroup, process, rustix};
 use glasshouse_protocol::plan::Tracking;
 
+use crate::build::TOP_NAME;
+
 /// Empty directories that are kept for the next command.
 const SPARE_MAX: usize = 8;
 /// How often the processes of a command are looked for until none is left.
@@ -94,6 +96,55 @@ impl Tracker {
             let _held = openat(proc, format!("{pid}/ns/uts"), flags, Mode::empty()).ok();
             mark.tag = tag_of(proc.as_fd(), pid).map(|name| Tag { name, _held });
         }
+    }
+
+    /// All processes that live in the box beside us, each with whether it stands still. Only in a box, whose processes
+    /// are all in sight.
+    pub(crate) fn others(&self) -> Vec<(i32, bool)> {
+        let Some(proc) = &self.proc else { return Vec::new() };
+        let still = |pid: i32| {
+            let state = state_of(proc.as_fd(), pid)?;
+            (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
+        };
+        pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
+    }
+
+    /// Which of its roots the box has, as its mounts tell. The first one, where they tell nothing.
+    pub(crate) fn generation(&self) -> u64 {
+        let Some(proc) = &self.proc else { return 0 };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let Ok(file) = openat(proc, "self/mountinfo", flags, Mode::empty()) else { return 0 };
+        let mut text = String::new();
+        let _ = io::Read::read_to_string(&mut std::fs::File::from(file), &mut text);
+        let root = text.lines().rev().find(|line| line.split(' ').nth(4) == Some("/"));
+        let upper = root.and_then(|line| line.split("upperdir=").nth(1));
+        let number = upper.and_then(|name| name.strip_prefix(TOP_NAME)?.split('/').next()?.parse().ok());
+        number.unwrap_or(0)
+    }
+
+    /// Stops every process of every command, or lets them go, without any of them knowing. Whether they stand still;
+    /// `None` where only a signal can do it, which they would notice.
+    pub(crate) fn freeze(&self, frozen: bool) -> Option<bool> {
+        let tree = self.tree.as_ref().filter(|_| self.tracking == Tracking::Cgroup)?;
+        let mut still = true;
+        for entry in Dir::read_from(tree).ok()? {
+            let entry = entry.ok()?;
+            // Commands' own directories begin with an `e`, and files of the kernel's have a dot in their names.
+            let name = entry.file_name().to_str().ok()?;
+            if !name.starts_with('e') || name.contains('.') {
+                continue;
+            }
+            let Ok(dir) = openat(tree, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+                continue;
+            };
+            let file = openat(&dir, "cgroup.freeze", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            rustix::io::write(&file, if frozen { b"1" } else { b"0" }).ok()?;
+            let events =
+                openat(&dir, "cgroup.events", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            let count = |key| cgroup::counter(events.as_fd(), key).unwrap_or(0);
+            still &= count("populated") == 0 || count("frozen") == 1;
+        }
+        Some(still)
     }
 
     pub(crate) fn wants_tag(&self) -> bool {
@@ -223,6 +274,16 @@ fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
     };
     let number = |name: &CStr| name.to_str().ok()?.parse().ok();
     entries.filter_map(|entry| number(entry.ok()?.file_name())).collect()
+}
+
+fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<u8> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = openat(proc, format!("{pid}/stat"), flags, Mode::empty()).ok()?;
+    let mut buffer = [0; 128];
+    let n = rustix::io::read(&file, &mut buffer[..]).ok()?;
+    // The name may hold anything but is at most 64 bytes; the state stands after its last parenthesis.
+    let at = buffer[..n].iter().rposition(|&byte| byte == b')')?;
+    buffer[..n].get(at + 2).copied()
 }
 
 /// A zombie has no namespaces any more, so only the living are found.

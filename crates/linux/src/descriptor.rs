@@ -124,6 +124,29 @@ pub fn lock_path(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Waits for a share of the lock of a file and holds it until the value is dropped.
+pub fn lock_shared(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    rustix::io::retry_on_intr(|| fs::flock(&file, FlockOperation::LockShared))?;
+    Ok(file)
+}
+
+/// Takes the lock of a file, if nobody has it or a share of it.
+pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        locked => locked.map(|()| Some(file)).map_err(io::Error::from),
+    }
+}
+
+/// Waits for the lock of a directory and holds it until the value is dropped.
+pub fn lock_directory(path: &Path) -> io::Result<File> {
+    let dir = File::open(path)?;
+    rustix::io::retry_on_intr(|| fs::flock(&dir, FlockOperation::LockExclusive))?;
+    Ok(dir)
+}
+
 /// Takes possession of descriptor 0, which a parent passed on, and puts /dev/null (or, without one, nothing) there.
 ///
 /// To be called once, first thing in a program whose stdin is a socket.

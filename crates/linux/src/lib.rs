@@ -12,6 +12,7 @@ pub mod caps;
 pub mod cgroup;
 pub mod descriptor;
 pub mod identity;
+pub mod ipc;
 pub mod landlock;
 pub mod mount;
 pub mod namespace;

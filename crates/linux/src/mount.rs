@@ -60,15 +60,35 @@ pub fn map_owners(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>, recursi
     set_attr(mount, libc::MOUNT_ATTR_IDMAP, Some(user_namespace), recursive)
 }
 
+/// Makes a mount read-only if nothing in it is open for writing or mapped so; the kernel knows, and says EBUSY.
+pub fn close_to_writers(mount: BorrowedFd<'_>) -> io::Result<()> {
+    change_attr(mount, libc::MOUNT_ATTR_RDONLY, 0, None, false)
+}
+
+/// Takes that back.
+pub fn open_to_writers(mount: BorrowedFd<'_>) -> io::Result<()> {
+    change_attr(mount, 0, libc::MOUNT_ATTR_RDONLY, None, false)
+}
+
 fn set_attr(
     mount: BorrowedFd<'_>,
     set: u64,
     userns: Option<BorrowedFd<'_>>,
     recursive: bool,
 ) -> io::Result<()> {
+    change_attr(mount, set, 0, userns, recursive)
+}
+
+fn change_attr(
+    mount: BorrowedFd<'_>,
+    set: u64,
+    clear: u64,
+    userns: Option<BorrowedFd<'_>>,
+    recursive: bool,
+) -> io::Result<()> {
     let attr = libc::mount_attr {
         attr_set: set,
-        attr_clr: 0,
+        attr_clr: clear,
         propagation: 0,
         userns_fd: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
     };
@@ -91,6 +111,26 @@ fn set_attr(
 pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount, "", target, "", flags)?)
+}
+
+/// The mount at a path below `root`, by descriptor; `None` if nothing is mounted there.
+pub fn mounted_at(root: BorrowedFd<'_>, path: &str) -> io::Result<Option<OwnedFd>> {
+    let place = match find(root, path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    Ok(is_mount_root(place.as_fd())?.then_some(place))
+}
+
+fn is_mount_root(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let flags = AtFlags::EMPTY_PATH;
+    let stat = rustix::fs::statx(fd, "", flags, rustix::fs::StatxFlags::empty())?;
+    Ok(stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
+}
+
+/// Lets go of the mount at a path of our own, whoever still uses it.
+pub fn detach(path: &str) -> io::Result<()> {
+    Ok(rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?)
 }
 
 /// Attaches a detached mount at a path of our own.

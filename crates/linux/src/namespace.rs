@@ -110,6 +110,11 @@ pub fn private_mounts() -> io::Result<()> {
     Ok(rustix::mount::mount_change("/", flags)?)
 }
 
+/// Enters a namespace, whichever kind it is. Our process has one thread.
+pub fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(namespace, None)?)
+}
+
 /// Hides where in the host's cgroup tree we are.
 pub fn cgroup_namespace() -> io::Result<()> {
     unshare(UnshareFlags::NEWCGROUP)

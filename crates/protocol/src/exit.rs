@@ -75,6 +75,8 @@ pub enum Killer {
     Ttl,
     /// The box was removed.
     Destroy,
+    /// The box was put back to an earlier state.
+    Reset,
 }
 
 /// Why a program was never started.
@@ -178,6 +180,7 @@ impl std::fmt::Display for Exit {
             Exit::Killed { by: Killer::Disconnect } => write!(f, "killed because its client went away"),
             Exit::Killed { by: Killer::Ttl } => write!(f, "killed when the box's time to live had passed"),
             Exit::Killed { by: Killer::Destroy } => write!(f, "killed with its box"),
+            Exit::Killed { by: Killer::Reset } => write!(f, "killed when its box was put back"),
             Exit::BoxGone { why } => write!(f, "the box is gone: {why}"),
             Exit::NotStarted { message, .. } => write!(f, "not started: {message}"),
         }

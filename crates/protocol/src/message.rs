@@ -74,6 +74,23 @@ pub enum Request {
         #[serde(default)]
         user: Option<String>,
     },
+    /// Hold still: until `release`, or until this connection ends, nobody else's requests are taken. Reply: `held`, with
+    /// descriptors of the box's user, mount and IPC namespaces attached to it, so it has to be the only thing asked for
+    /// on its connection.
+    Hold {
+        /// Kill everything first.
+        #[serde(default)]
+        kill: bool,
+        /// Stop everything meanwhile.
+        #[serde(default)]
+        stop: bool,
+    },
+    /// Go on.
+    Release {
+        /// The root is another one now.
+        #[serde(default)]
+        restacked: bool,
+    },
     /// Close the box: everything in it is killed.
     Shutdown,
     /// Are you there?
@@ -125,6 +142,13 @@ pub enum Reply {
         /// Values of the box's environment, which must not get into a record.
         #[serde(default)]
         secrets: Vec<String>,
+    },
+    /// The box holds still.
+    Held {
+        /// Processes of the box beside its first one.
+        processes: u64,
+        /// Which of its roots it has.
+        generation: u64,
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),

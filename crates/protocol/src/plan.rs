@@ -10,6 +10,8 @@
 //!   ├───────── Ready | Failed{step} ─────────────────────┤
 //!   └───────── commit ──────────────────────────────────▶│ serves (no commit: it exits)
 //! ```
+//! A box that lives is given another root by the same means: the plan's steps all run in the builder, which enters the
+//! box's namespaces by descriptor and is gone when it is done (`glass-guest restack`).
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +86,12 @@ pub enum FdRole {
     PidsEvents,
     /// A file with the most memory that the box ever held.
     MemoryPeak,
+    /// The user namespace of a box that lives.
+    UserNamespace,
+    /// Its mount namespace.
+    MountNamespace,
+    /// Its IPC namespace.
+    IpcNamespace,
 }
 
 /// One step of a build.
@@ -115,6 +123,9 @@ pub enum Step {
         lowers: Vec<Source>,
         /// Where changes go.
         top: Top,
+        /// How often the box was given another root: the box can tell by it which one it has.
+        #[serde(default)]
+        generation: u64,
         /// Show the layers' owners shifted into the box's range: its first id.
         idmap: Option<u32>,
         /// Keep overlay's marks in `user.` attributes, as a mount without privilege must.
@@ -131,6 +142,23 @@ pub enum Step {
     },
     /// Pass the mounts on to the box's first process and let it go.
     HandOver,
+    /// Enter the user namespace of a box that lives, which gives us rights over the rest of it.
+    EnterUser,
+    /// Remove the System V objects of a box that lives.
+    ClearIpc,
+    /// Put the new root in the place of the root of a box that lives. Everything else that is mounted there moves along.
+    ReplaceRoot {
+        /// Where mounts are that move along, if they are there.
+        moved: Vec<String>,
+        /// Only if nothing is open for writing in the old root, which the kernel knows.
+        quiet: bool,
+        /// The new root cannot be written.
+        read_only: bool,
+        /// Become this user of the box before the next step: memory belongs to who makes it.
+        become_root: bool,
+        /// Directories in memory, and their sizes, that are made anew.
+        fresh: Vec<(String, u64)>,
+    },
     /// Become this user and group of the box.
     Become {
         /// User.
@@ -210,6 +238,9 @@ impl Step {
             Step::Overlay { .. } => "overlay root",
             Step::HostTree { .. } => "host tree",
             Step::HandOver => "hand-over",
+            Step::EnterUser => "enter the user namespace",
+            Step::ClearIpc => "clear IPC objects",
+            Step::ReplaceRoot { .. } => "replace the root",
             Step::Become { .. } => "become the box's user",
             Step::JoinCgroups => "join cgroups",
             Step::CgroupNamespace => "cgroup namespace",

@@ -3,32 +3,33 @@
 //! ```text
 //! <home>/                     0700
 //!   lock                      taken for the moments in which a box appears or vanishes
+//!   store                     locked by all who make or use layers, and alone by whoever removes them
 //!   boxes/<id>/  alive        locked by the box's first process for as long as it lives
 //!                box.json     what the box is; written when it is ready, so a directory without it is a ruin
 //!                sock         the guest's socket
-//!                top/{u,w}    what the box wrote
+//!                top<n>/{u,w} what the box wrote since it was last restacked
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
-//!   layers/<name>/            read-only layers shared by boxes
+//!   layers/<name>/tree        read-only layers shared by boxes
+//!   snapshots/<id>.json       states that can be gone back to: a chain of layers each
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
 //! ```
 //! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it.
 
-use std::collections::BTreeMap;
+mod info;
+
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use glasshouse_linux::{descriptor, tree};
-use serde_json::{Value, json};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxState};
+use crate::spec::{SandboxInfo, SandboxState};
+pub(crate) use info::{BoxRecord, Given, Pending, variables};
 
-/// The layout's version, in every `box.json`.
-const VERSION: u64 = 1;
 /// How many boxes can have a range of uids at once.
 const UID_SLOTS: u32 = 16_384;
 /// The first uid of the first range, far from what adduser and containers hand out.
@@ -59,7 +60,7 @@ pub(crate) struct Claim {
 impl Home {
     pub(crate) fn open(path: PathBuf) -> Result<Home> {
         let path = std::path::absolute(&path).context(format_args!("use {} as home", path.display()))?;
-        for dir in ["", "boxes", "names", "uids", "layers", "traces", "blobs", "trash"] {
+        for dir in ["", "boxes", "names", "uids", "layers", "snapshots", "traces", "blobs", "trash"] {
             let dir = path.join(dir);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
             made.context(format_args!(
@@ -99,6 +100,21 @@ impl Home {
         descriptor::lock_path(&self.path.join("lock")).context("lock the state directory")
     }
 
+    /// Held by whoever makes or uses layers that no record names yet: nothing is swept away meanwhile.
+    pub(crate) fn store_shared(&self) -> Result<File> {
+        descriptor::lock_shared(&self.path.join("store")).context("lock the layers")
+    }
+
+    /// For whoever sweeps; `None` if somebody is at work.
+    pub(crate) fn store_exclusive(&self) -> Result<Option<File>> {
+        descriptor::try_lock(&self.path.join("store")).context("lock the layers")
+    }
+
+    /// Held by whoever changes what a box stands on: one at a time.
+    pub(crate) fn lock_box(&self, id: &str) -> Result<File> {
+        descriptor::lock_directory(&self.box_dir(id)).context(format_args!("lock box {id}"))
+    }
+
     /// Makes a box's directory and locks its life.
     pub(crate) fn claim(&self, id: &str) -> Result<Claim> {
         let _lock = self.lock()?;
@@ -117,6 +133,24 @@ impl Home {
         }
         let (dir, alive) = opened.context(format_args!("lock {}", path.display()))?;
         Ok(Claim { home: self.clone(), id: id.into(), held: Some((dir, alive)), kept: false })
+    }
+
+    /// Takes the directory of a box that was stopped, and locks its life. Whatever happens, it stays.
+    pub(crate) fn reclaim(&self, id: &str) -> Result<Claim> {
+        let _lock = self.lock()?;
+        let path = self.box_dir(id);
+        match fs::remove_file(path.join("sock")) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("remove the old socket of box {id}"), e));
+            }
+            _ => {}
+        }
+        let opened = File::open(&path).and_then(|dir| {
+            let alive = descriptor::lock_for_life(dir.as_fd(), "alive")?;
+            Ok((OwnedFd::from(dir), alive))
+        });
+        let held = Some(opened.context(format_args!("lock {}", path.display()))?);
+        Ok(Claim { home: self.clone(), id: id.into(), held, kept: true })
     }
 
     /// Whether a process of the box lives.
@@ -253,16 +287,21 @@ impl Home {
         Ok(names.len())
     }
 
-    pub(crate) fn write_info(&self, info: &SandboxInfo) -> Result<()> {
-        let dir = self.box_dir(&info.id);
-        let text = to_json(info).to_string();
+    pub(crate) fn write_record(&self, record: &BoxRecord) -> Result<()> {
+        let dir = self.box_dir(&record.info.id);
         let temporary = dir.join("box.json~");
-        fs::write(&temporary, text).context(format_args!("write {}", temporary.display()))?;
-        fs::rename(&temporary, dir.join("box.json")).context(format_args!("write box.json of {}", info.id))
+        write_private(&temporary, &record.to_json().to_string())?;
+        let id = &record.info.id;
+        fs::rename(&temporary, dir.join("box.json")).context(format_args!("write box.json of {id}"))
     }
 
     /// What is known of a box; `None` if it never became one.
     pub(crate) fn read_info(&self, id: &str) -> Result<Option<SandboxInfo>> {
+        Ok(self.read_record(id)?.map(|record| record.info))
+    }
+
+    /// All that is on record of a box; `None` if it never became one.
+    pub(crate) fn read_record(&self, id: &str) -> Result<Option<BoxRecord>> {
         let path = self.box_dir(id).join("box.json");
         let text = match fs::read(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -274,11 +313,23 @@ impl Home {
                 format!("{} is damaged; `glass kill {id}` removes the box", path.display()),
             )
         };
-        let value: Value = serde_json::from_slice(&text).map_err(|_| broken())?;
-        let mut info = from_json(&value).ok_or_else(broken)?;
-        info.state = if self.is_alive(id)? { SandboxState::Running } else { SandboxState::Dead };
-        Ok(Some(info))
+        let value = serde_json::from_slice(&text).map_err(|_| broken())?;
+        let mut record = BoxRecord::from_json(&value).ok_or_else(broken)?;
+        if self.is_alive(id)? {
+            record.info.state = SandboxState::Running;
+        }
+        Ok(Some(record))
     }
+}
+
+/// Writes a file that nobody else may read.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.context(format_args!("write {}", path.display()))
 }
 
 impl Claim {
@@ -308,7 +359,7 @@ impl Drop for Claim {
             for file in ["alive", "sock", "box.json", "box.json~"] {
                 let _ = fs::remove_file(dir.join(file));
             }
-            for part in ["top/u", "top/w", "top", "work", ""] {
+            for part in ["top0/u", "top0/w", "top0", "work", ""] {
                 let _ = fs::remove_dir(dir.join(part));
             }
             // What cannot be removed now is found by the next `gc`: it is a directory without box.json and lock.
@@ -317,7 +368,7 @@ impl Drop for Claim {
     }
 }
 
-fn names_in(dir: &Path) -> Result<Vec<String>> {
+pub(crate) fn names_in(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).context(format_args!("list {}", dir.display()))? {
         let entry = entry.context(format_args!("list {}", dir.display()))?;
@@ -327,72 +378,6 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
-}
-
-fn to_json(info: &SandboxInfo) -> Value {
-    let limits: Vec<Value> = info
-        .limits
-        .iter()
-        .map(|limit| {
-            json!({
-                "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
-            })
-        })
-        .collect();
-    json!({
-        "version": VERSION, "id": info.id, "name": info.name, "runtime": info.runtime.name(),
-        "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(),
-        "created_ms": info.created_ms, "pid": info.pid, "start_ticks": info.start_ticks, "limits": limits,
-        "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
-        "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
-    })
-}
-
-fn from_json(value: &Value) -> Option<SandboxInfo> {
-    let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
-    let number = |key: &str| value.get(key)?.as_u64();
-    let limit = |value: &Value| {
-        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
-        let amount = value.get("amount").and_then(Value::as_u64);
-        Some(LimitInForce {
-            name: text("name")?,
-            value: text("value")?,
-            amount,
-            mechanism: text("mechanism")?,
-        })
-    };
-    let labels: BTreeMap<String, String> = value
-        .get("labels")?
-        .as_object()?
-        .iter()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect();
-    Some(SandboxInfo {
-        id: text("id")?,
-        name: text("name"),
-        state: SandboxState::Dead,
-        runtime: text("runtime")?.parse::<RuntimeKind>().ok()?,
-        level: text("level")?.parse::<Level>().ok()?,
-        missing: value
-            .get("missing")?
-            .as_array()?
-            .iter()
-            .filter_map(|m| Some(m.as_str()?.to_owned()))
-            .collect(),
-        image: text("image")?.parse().ok()?,
-        created_ms: number("created_ms")?,
-        pid: number("pid")? as i32,
-        start_ticks: number("start_ticks")?,
-        limits: value.get("limits")?.as_array()?.iter().filter_map(limit).collect(),
-        labels,
-        owner: number("owner").map(|pid| pid as u32),
-        ttl_ms: number("ttl_ms"),
-        user: text("user")?,
-        cwd: text("cwd")?,
-        read_only: value.get("read_only")?.as_bool()?,
-        tracking: text("tracking")?,
-        uid_base: number("uid_base").map(|base| base as u32),
-    })
 }
 
 /// Tells ext4 that what is below is not related, so that it spreads boxes over the disk: without that, each new file
@@ -410,40 +395,6 @@ fn spread(dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn info() -> SandboxInfo {
-        SandboxInfo {
-            id: "abcdefgh".into(),
-            name: Some("work".into()),
-            state: SandboxState::Dead,
-            runtime: RuntimeKind::Native,
-            level: Level::Reduced,
-            missing: vec!["landlock: not in this kernel".into()],
-            image: crate::spec::Image::Directory("/srv/root".into()),
-            created_ms: 5,
-            pid: 77,
-            start_ticks: 99,
-            limits: vec![LimitInForce {
-                name: "pids".into(),
-                value: "5".into(),
-                amount: Some(5),
-                mechanism: "cgroup v1".into(),
-            }],
-            labels: [("k".to_owned(), "v\n\"".to_owned())].into(),
-            owner: Some(3),
-            ttl_ms: None,
-            user: "root".into(),
-            cwd: "/".into(),
-            read_only: true,
-            tracking: "cgroup v2".into(),
-            uid_base: Some(UID_FIRST),
-        }
-    }
-
-    #[test]
-    fn what_is_known_of_a_box_survives_the_disk() {
-        assert_eq!(from_json(&to_json(&info())), Some(info()));
-    }
 
     #[test]
     fn a_claim_that_is_not_kept_leaves_nothing() {

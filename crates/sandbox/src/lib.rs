@@ -32,6 +32,7 @@ mod sandbox;
 mod sandboxes;
 mod snapshot;
 mod spec;
+mod state;
 
 pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
@@ -42,9 +43,11 @@ pub use glasshouse_protocol::{
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};
+pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
+pub use state::SnapshotOptions;
 
 /// The guest's program, as it is put into every box.
 pub fn guest_program() -> &'static [u8] {

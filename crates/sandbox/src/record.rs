@@ -102,6 +102,11 @@ impl Record {
         }));
     }
 
+    pub(crate) fn state(&mut self, what: &str, snapshot: Option<&str>, method: Option<&str>) {
+        let (snapshot, method) = (snapshot.map(str::to_owned), method.map(str::to_owned));
+        self.recorder.record(Event::State { what: what.into(), snapshot, method });
+    }
+
     pub(crate) fn box_ended(&mut self, why: &str) {
         self.recorder.record(Event::BoxEnded { why: why.into() });
     }

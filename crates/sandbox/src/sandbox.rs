@@ -30,6 +30,10 @@ impl Sandbox {
         Sandbox { info: Arc::new(info), driver, house }
     }
 
+    pub(crate) fn house(&self) -> &Sandboxes {
+        &self.house
+    }
+
     /// Its id.
     pub fn id(&self) -> &str {
         &self.info.id

@@ -14,8 +14,9 @@ use crate::home::Home;
 use crate::image;
 use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
-use crate::runtime::{Children, Created, RuntimeReport, Runtimes};
+use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
+use crate::snapshot::layers;
 use crate::spec::{RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
 /// Where the house stands.
@@ -50,6 +51,8 @@ pub struct Cleaned {
     pub traces: usize,
     /// Contents that no record names.
     pub blobs: usize,
+    /// Layers that no box, snapshot or image stands on.
+    pub layers: usize,
 }
 
 impl std::fmt::Debug for Sandboxes {
@@ -70,12 +73,20 @@ impl Sandboxes {
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
         let (house, asked) = (self.clone(), spec.clone());
-        let Created { info, stream, pidfd } = blocking(move || {
-            let base = image::resolve(&house.inner.home, &asked.image)?;
-            let id = new_id()?;
-            house.inner.runtimes.get(asked.runtime).create(&id, &asked, &base)
+        let created = blocking(move || {
+            let home = &house.inner.home;
+            // Until the box is on record, nothing says that its layers are in use.
+            let _share = home.store_shared()?;
+            let base = image::resolve(home, &asked.image)?;
+            house.inner.runtimes.get(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;
+        self.welcome(created, &spec).await
+    }
+
+    /// Takes up a box that has just been made.
+    pub(crate) async fn welcome(&self, created: Created, spec: &SandboxSpec) -> Result<Sandbox> {
+        let Created { info, stream, pidfd } = created;
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
@@ -91,7 +102,26 @@ impl Sandboxes {
         }
     }
 
-    fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
+    /// Takes up a box that was stopped and lives again.
+    pub(crate) async fn resume(&self, created: Created, env: &[(String, String)]) -> Result<Sandbox> {
+        let Created { info, stream, pidfd } = created;
+        self.inner.children.reap();
+        self.inner.children.add(pidfd);
+        let mut record = self.record(&info, env);
+        record.state("start", None, None);
+        let link = Link::start(stream).await?;
+        Ok(self.drive(info, link, record))
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.inner.home
+    }
+
+    pub(crate) fn runtime(&self, kind: RuntimeKind) -> &dyn Runtime {
+        self.inner.runtimes.get(kind)
+    }
+
+    pub(crate) fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
         let secrets = env.iter().map(|(_, value)| value.clone().into_bytes()).collect();
         Record::open(&self.inner.home, &info.id, secrets)
     }
@@ -105,11 +135,16 @@ impl Sandboxes {
     /// A living box, by its id, the beginning of it, or its name.
     pub async fn get(&self, name: &str) -> Result<Sandbox> {
         let info = self.info(name).await?;
-        if info.state == SandboxState::Dead {
-            return Err(Error::new(
-                ErrorKind::Gone,
-                format!("box {} has ended; `glass gc` removes what is left", info.id),
-            ));
+        match info.state {
+            SandboxState::Running => {}
+            SandboxState::Stopped => {
+                let message = format!("box {0} is stopped; `glass start {0}` starts it again", info.id);
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            SandboxState::Dead => {
+                let message = format!("box {} has ended; `glass gc` removes what is left", info.id);
+                return Err(Error::new(ErrorKind::Gone, message));
+            }
         }
         let link = Link::start(self.inner.runtimes.get(info.runtime).connect(&info)?).await?;
         let mut record = self.record(&info, &[]);
@@ -166,8 +201,15 @@ impl Sandboxes {
 
     pub(crate) async fn remove(&self, info: SandboxInfo) -> Result<()> {
         let house = self.clone();
-        let removed =
-            blocking(move || house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)).await;
+        let removed = blocking(move || {
+            house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)?;
+            // Layers that came to be for this box may be nobody's now.
+            if info.chain != info.origin {
+                layers::sweep(&house.inner.home)?;
+            }
+            Ok(())
+        })
+        .await;
         self.inner.children.reap();
         removed
     }
@@ -202,7 +244,12 @@ impl Sandboxes {
         let _lock = home.lock()?;
         let mut dead = Vec::new();
         for id in home.ids()? {
-            if !home.is_alive(&id)? {
+            // One that was stopped is not dead; one whose record cannot be read is.
+            let stopped = || {
+                home.read_info(&id)
+                    .is_ok_and(|info| info.is_some_and(|info| info.state == SandboxState::Stopped))
+            };
+            if !home.is_alive(&id)? && !stopped() {
                 dead.push(id);
             }
         }
@@ -234,6 +281,7 @@ impl Sandboxes {
             cleaned.directories = home.empty_trash()?;
             home.drop_links()?;
         }
+        cleaned.layers = layers::sweep(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();
         let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives).map_err(|e| {
@@ -306,7 +354,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Ten letters that are easy to read and to say, at random.
-fn new_id() -> Result<String> {
+pub(crate) fn new_id() -> Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 10];
     let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -314,16 +362,20 @@ fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| LETTERS[usize::from(byte % 32)] as char).collect())
 }
 
+/// Refuses what cannot be the name of a box or of a snapshot.
+pub(crate) fn check_name(name: Option<&str>) -> Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with(['.', '-']) {
+        let message = format!("{name:?} cannot be a name; use up to 64 letters, digits, `-`, `_` and `.`");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
+}
+
 fn check(spec: &SandboxSpec) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
-    if let Some(name) = &spec.name {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with(['.', '-']) {
-            return invalid(format!(
-                "{name:?} cannot be a name; use up to 64 letters, digits, `-`, `_` and `.`"
-            ));
-        }
-    }
+    check_name(spec.name.as_deref())?;
     if let Some(cwd) = &spec.cwd
         && !cwd.starts_with('/')
     {

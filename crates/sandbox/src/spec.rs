@@ -44,6 +44,8 @@ pub enum Image {
     Host,
     /// A directory of the host that holds a root file system. It is never written.
     Directory(PathBuf),
+    /// A snapshot, by its id or name.
+    Snapshot(String),
 }
 
 impl std::str::FromStr for Image {
@@ -53,9 +55,12 @@ impl std::str::FromStr for Image {
         match text.split_once(':') {
             None if text == "host" => Ok(Image::Host),
             Some(("dir", path)) if !path.is_empty() => Ok(Image::Directory(path.into())),
+            Some(("snapshot", name)) if !name.is_empty() => Ok(Image::Snapshot(name.into())),
             _ => Err(Error::new(
                 ErrorKind::Invalid,
-                format!("{text:?} is no image; say `host` or `dir:PATH` with a directory that holds a root"),
+                format!(
+                    "{text:?} is no image; say `host`, `dir:PATH` with a directory that holds a root, or `snapshot:ID`"
+                ),
             )),
         }
     }
@@ -66,6 +71,7 @@ impl std::fmt::Display for Image {
         match self {
             Image::Host => write!(f, "host"),
             Image::Directory(path) => write!(f, "dir:{}", path.display()),
+            Image::Snapshot(name) => write!(f, "snapshot:{name}"),
         }
     }
 }
@@ -191,6 +197,8 @@ pub struct LimitInForce {
 pub enum SandboxState {
     /// It lives.
     Running,
+    /// It was stopped, and can be started again on what it had written.
+    Stopped,
     /// It ended, and waits to be cleaned up.
     Dead,
 }
@@ -212,6 +220,8 @@ pub struct SandboxInfo {
     pub missing: Vec<String>,
     /// What it was made from.
     pub image: Image,
+    /// What that was made from in the first place.
+    pub root_image: Image,
     /// When, milliseconds since 1970.
     pub created_ms: u64,
     /// Its first process, as the host sees it.
@@ -236,4 +246,10 @@ pub struct SandboxInfo {
     pub tracking: String,
     /// First host uid of the box, where it has its own range.
     pub uid_base: Option<u32>,
+    /// The layers that it stands on, uppermost first.
+    pub chain: Vec<String>,
+    /// Those that it began with, and goes back to with a reset.
+    pub origin: Vec<String>,
+    /// How often it was given another root.
+    pub generation: u64,
 }

@@ -48,6 +48,17 @@ pub enum Event {
     },
     /// A caller did something with a file of the box.
     File(FileOperation),
+    /// The box's state was kept, or replaced by an earlier one.
+    State {
+        /// `snapshot`, `reset`, `restore`, `fork`, `stop` or `start`.
+        what: String,
+        /// The snapshot that it was about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<String>,
+        /// How it was done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        method: Option<String>,
+    },
     /// The box is no more.
     BoxEnded {
         /// The reason, in words.
@@ -194,6 +205,10 @@ impl Event {
             Event::ExecEnded { exec: _, report, stdout: _, stderr: _ } => each_text_of_report(report, visit),
             Event::File(FileOperation { op, path, bytes: _, payload: _, error }) => {
                 [op, path].into_iter().chain(error).for_each(visit);
+            }
+            Event::State { what, snapshot, method } => {
+                visit(what);
+                snapshot.iter_mut().chain(method).for_each(visit);
             }
             Event::BoxEnded { why } | Event::Lost { events: _, bytes: _, why } => visit(why),
             Event::Stdin { exec: _, payload: _ }

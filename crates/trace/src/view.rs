@@ -104,6 +104,11 @@ impl View<'_> {
                 self.row(Paint::None, &format!("{time}  "), &text)
             }
             Event::File(file) => self.file(&time, file),
+            Event::State { what, snapshot, method } => {
+                let about = |word: &Option<String>| word.iter().map(|w| format!(" {w}")).collect::<String>();
+                let text = format!("{what}{}{}", about(snapshot), about(method));
+                self.row(Paint::Strong, &format!("{time}  "), &plain(text.as_bytes()))
+            }
             Event::BoxEnded { why } => {
                 let text = format!("box ended: {}", plain(why.as_bytes()));
                 self.row(Paint::Strong, &format!("{time}  "), &text)

@@ -29,6 +29,7 @@ impl Gc {
                 "directories": cleaned.directories,
                 "traces": cleaned.traces,
                 "blobs": cleaned.blobs,
+                "layers": cleaned.layers,
             }))?;
             return Ok(0);
         }
@@ -45,6 +46,7 @@ fn sentence(cleaned: &Cleaned) -> String {
         (cleaned.directories, "directory", "directories"),
         (cleaned.traces, "trace", "traces"),
         (cleaned.blobs, "blob", "blobs"),
+        (cleaned.layers, "layer", "layers"),
     ];
     let words: Vec<String> =
         counts.into_iter().filter(|(n, ..)| *n > 0).map(|(n, one, many)| count(n, one, many)).collect();

@@ -80,6 +80,7 @@ pub(super) fn limit_row(limit: &LimitInForce) -> Vec<String> {
 pub(super) fn state(info: &SandboxInfo) -> &'static str {
     match info.state {
         SandboxState::Running => "running",
+        SandboxState::Stopped => "stopped",
         SandboxState::Dead => "dead",
     }
 }

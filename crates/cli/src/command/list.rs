@@ -35,7 +35,7 @@ impl List {
         let mut lines = table::lines(&header, &rows, terminal::width());
         lines[0] = lines[0].bold().to_string();
         for (line, info) in lines[1..].iter_mut().zip(&boxes) {
-            if info.state == SandboxState::Dead {
+            if info.state != SandboxState::Running {
                 *line = line.dimmed().to_string();
             }
         }

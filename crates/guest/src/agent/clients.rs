@@ -54,6 +54,10 @@ impl Agent {
 
     pub(super) fn disconnect(&mut self, n: usize) -> Result<()> {
         let Some(connection) = self.connections[n].take() else { return Ok(()) };
+        if self.hold.as_ref().is_some_and(|hold| hold.connection == n) {
+            // Nobody can tell how far it came: the root is looked at anew.
+            self.release(true)?;
+        }
         // An error here means that it is not watched, which is all we want.
         let _ = epoll::delete(&self.epoll, connection.fd());
         let ids: Vec<u64> = self.execs.keys().copied().collect();
@@ -149,6 +153,8 @@ impl Agent {
                 self.forget();
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
+            Request::Hold { kill, stop } => self.hold(n, stream, kill, stop)?,
+            Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);
                 self.reply(n, stream, &Reply::Ok);

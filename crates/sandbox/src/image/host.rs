@@ -8,12 +8,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
+use glasshouse_protocol::plan::Source;
+
 use crate::error::{Context, Result};
 use crate::home::Home;
 use crate::image::{Base, source};
+use crate::snapshot::layers;
+use crate::spec::Image;
 
 /// Counted up when what the layer holds changes.
-const LAYER_VERSION: u32 = 1;
+const LAYER_VERSION: u32 = 2;
 /// Top-level names that are the host's programs.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and trees of the host's /etc that programs need and that hold no secret.
@@ -43,6 +47,30 @@ const NSSWITCH: &str =
 const PROFILE: &str = "export PATH=/usr/local/bin:/usr/bin:/bin\nexport PS1='\\u@\\h:\\w\\$ '\n";
 
 pub(super) fn base(home: &Home) -> Result<Base> {
+    let trees = trees()?;
+    let name = current_layer();
+    let layer = home.path("layers").join(&name);
+    if !layer.is_dir() {
+        make(home, &layer)?;
+    }
+    Ok(Base {
+        image: Image::Host,
+        layers: layers::sources(home, std::slice::from_ref(&name))?,
+        chain: vec![name],
+        trees,
+        user: "user".into(),
+        cwd: "/workspace".into(),
+        env: vec![("LANG".into(), "C.UTF-8".into())],
+    })
+}
+
+/// The layer of this moment's host.
+pub(crate) fn current_layer() -> String {
+    format!("host-{:016x}", fingerprint())
+}
+
+/// The host's programs, and where they are shown.
+pub(super) fn trees() -> Result<Vec<(Source, String)>> {
     let mut trees = vec![(source(Path::new("/usr"))?, "usr".to_owned())];
     for name in PROGRAMS {
         let path = Path::new("/").join(name);
@@ -50,17 +78,7 @@ pub(super) fn base(home: &Home) -> Result<Base> {
             trees.push((source(&path)?, name.to_owned()));
         }
     }
-    let layer = home.path("layers").join(format!("host-{:016x}", fingerprint()));
-    if !layer.is_dir() {
-        make(home, &layer)?;
-    }
-    Ok(Base {
-        layers: vec![source(&layer)?],
-        trees,
-        user: "user".into(),
-        cwd: "/workspace".into(),
-        env: vec![("LANG".into(), "C.UTF-8".into())],
-    })
+    Ok(trees)
 }
 
 /// Changes when something that the layer is made of does.
@@ -87,7 +105,7 @@ fn make(home: &Home, layer: &Path) -> Result<()> {
     }
     let build = home.path("trash").join("layer");
     let _ = fs::remove_dir_all(&build);
-    let made = fill(&build).and_then(|()| fs::rename(&build, layer));
+    let made = fill(&build.join("tree")).and_then(|()| fs::rename(&build, layer));
     if made.is_err() {
         let _ = fs::remove_dir_all(&build);
     }

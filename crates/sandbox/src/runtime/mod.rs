@@ -15,8 +15,9 @@ use glasshouse_linux::descriptor;
 use glasshouse_protocol::plan::Tracking;
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::Home;
+use crate::home::{BoxRecord, Given, Home};
 use crate::image::Base;
+use crate::snapshot::records::Method;
 use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
 /// What a runtime can do on this host.
@@ -53,6 +54,16 @@ pub(crate) struct Created {
     pub(crate) pidfd: OwnedFd,
 }
 
+/// What became of what a box had written.
+#[derive(Debug, Clone)]
+pub(crate) struct Taken {
+    pub(crate) method: Method,
+    /// The layers of the snapshot, uppermost first.
+    pub(crate) chain: Vec<String>,
+    /// Processes that ran.
+    pub(crate) processes: u64,
+}
+
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they
 /// end and whoever removes the box.
 #[derive(Debug, Default)]
@@ -80,6 +91,14 @@ pub(crate) trait Runtime: Send + Sync {
     fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created>;
     /// A new stream to the guest of a living box. Does not wait.
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream>;
+    /// Makes a layer with this name of what the box has written.
+    fn snapshot(&self, id: &str, layer: &str) -> Result<Taken>;
+    /// Kills everything in a box but its first process, and puts it on this chain with an empty top.
+    fn restore(&self, id: &str, chain: Vec<String>) -> Result<()>;
+    /// Ends a box and keeps what it has written.
+    fn stop(&self, id: &str) -> Result<()>;
+    /// Builds a box that was stopped again, around what it had written.
+    fn start(&self, id: &str) -> Result<Created>;
     /// Ends a box and removes all of it. May be called again.
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
@@ -96,16 +115,17 @@ struct Facts {
     cwd: String,
     tracking: Tracking,
     uid_base: Option<u32>,
+    generation: u64,
 }
 
-/// All that is known of a box whose first process has this number.
-fn describe(id: &str, spec: &SandboxSpec, pid: i32, facts: Facts) -> Result<SandboxInfo> {
+/// All that goes on record of a box whose first process has this number.
+fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -> Result<BoxRecord> {
     let tracking = match facts.tracking {
         Tracking::Cgroup => "cgroup v2",
         Tracking::Tag => "namespace mark",
         Tracking::Group => "process group, best effort",
     };
-    Ok(SandboxInfo {
+    let info = SandboxInfo {
         id: id.into(),
         name: spec.name.clone(),
         state: SandboxState::Running,
@@ -113,6 +133,7 @@ fn describe(id: &str, spec: &SandboxSpec, pid: i32, facts: Facts) -> Result<Sand
         level: facts.level,
         missing: facts.missing,
         image: spec.image.clone(),
+        root_image: base.image.clone(),
         created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
         pid,
         start_ticks: process_start(pid)?,
@@ -125,7 +146,12 @@ fn describe(id: &str, spec: &SandboxSpec, pid: i32, facts: Facts) -> Result<Sand
         read_only: spec.read_only,
         tracking: tracking.into(),
         uid_base: facts.uid_base,
-    })
+        chain: base.chain.clone(),
+        origin: base.chain.clone(),
+        generation: facts.generation,
+    };
+    let given = Given { env: base.env.clone(), user: base.user.clone(), cwd: base.cwd.clone() };
+    Ok(BoxRecord { info, spec: spec.clone(), given, pending: None })
 }
 
 fn process_start(pid: i32) -> Result<u64> {

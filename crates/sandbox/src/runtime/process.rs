@@ -15,7 +15,7 @@ use crate::home::Home;
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Feature, Runtime, RuntimeReport, connect_in, describe, native};
+use crate::runtime::{Created, Facts, Feature, Runtime, RuntimeReport, Taken, connect_in, describe, native};
 use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
 
 pub(crate) struct Process {
@@ -140,12 +140,29 @@ impl Runtime for Process {
             cwd,
             tracking: plan.guest.tracking,
             uid_base: None,
+            generation: 0,
         };
-        let info = describe(id, spec, ready.pid, facts)?;
-        self.home.write_info(&info)?;
+        let record = describe(id, spec, base, ready.pid, facts)?;
+        self.home.write_record(&record)?;
         let (stream, pidfd) = ready.commit()?;
         claim.keep();
-        Ok(Created { info, stream, pidfd })
+        Ok(Created { info: record.info, stream, pidfd })
+    }
+
+    fn snapshot(&self, _: &str, _: &str) -> Result<Taken> {
+        Err(no_state())
+    }
+
+    fn restore(&self, _: &str, _: Vec<String>) -> Result<()> {
+        Err(no_state())
+    }
+
+    fn stop(&self, _: &str) -> Result<()> {
+        Err(no_state())
+    }
+
+    fn start(&self, _: &str) -> Result<Created> {
+        Err(no_state())
     }
 
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {
@@ -172,6 +189,11 @@ impl Runtime for Process {
     fn traces_outside(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
+}
+
+fn no_state() -> Error {
+    let message = "the runtime `process` has no walls, so a box of it has no state of its own; use `native`";
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 fn rustix_uid() -> u32 {

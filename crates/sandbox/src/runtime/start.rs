@@ -70,19 +70,7 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
 
 /// Executes the guest with a plan. `mode` is `jail` or `serve`.
 pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<Ready, Failed> {
-    let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
-    let program = program()?;
-    let mut builder = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-        .arg0("glass-guest")
-        .arg(mode)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("execute the guest")?;
-    let stream = UnixStream::from(ours);
+    let (mut builder, stream) = execute(mode)?;
     let mut watch = Watch { spawned: None, stream, decoder: Decoder::default() };
     let told = watch.send(plan, fds).and_then(|()| watch.listen());
     // In `serve` mode the builder is the guest itself and lives on; in `jail` mode it has ended or is about to.
@@ -105,6 +93,34 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
             Err(failed)
         }
     }
+}
+
+/// Executes the guest with a plan that all runs in that one process, and waits for its end.
+pub(super) fn carry_out(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
+    let (mut process, stream) = execute(mode)?;
+    let mut watch = Watch { spawned: None, stream, decoder: Decoder::default() };
+    let told = watch.send(plan, fds).and_then(|()| watch.listen());
+    if told.is_err() {
+        let _ = process.kill();
+    }
+    let _ = process.wait();
+    told
+}
+
+fn execute(mode: &str) -> Result<(std::process::Child, UnixStream)> {
+    let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
+    let program = program()?;
+    let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg0("glass-guest")
+        .arg(mode)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("execute the guest")?;
+    Ok((child, UnixStream::from(ours)))
 }
 
 /// The guest's program in sealed memory, made once for this process.

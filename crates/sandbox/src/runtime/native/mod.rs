@@ -12,6 +12,7 @@ pub mod faults;
 mod limit;
 mod plan;
 mod probe;
+mod restack;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,11 +27,11 @@ use glasshouse_protocol::{Request, Rlimit, RlimitKind};
 pub(crate) use limit::guest_limits;
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{Claim, Home, UIDS};
-use crate::image::{Base, source};
+use crate::home::{BoxRecord, Claim, Home, UIDS};
+use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Runtime, RuntimeReport, connect_in, describe};
+use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Taken, connect_in, describe};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
 use plan::{Decisions, Users};
 
@@ -124,6 +125,22 @@ impl Native {
         shift: bool,
     ) -> std::result::Result<Created, Failed> {
         let limits = limit::decide(&self.trees, spec)?;
+        let level = self.level(spec, shift)?;
+        let claim = self.home.claim(id)?;
+        if let Some(name) = &spec.name {
+            self.home.take_name(name, id)?;
+        }
+        let user = spec.user.as_ref().unwrap_or(&base.user);
+        let users = self.users(id, user, shift)?;
+        let top = match limits.memory_top {
+            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
+            None => Top::Directory(restack::make_top(&self.home, id, 0)?),
+        };
+        self.raise(Site { id, spec, base, claim, users, top, limits, level, generation: 0, before: None })
+    }
+
+    /// How strongly a box is isolated here, and what is missing; refused if that is less than is wanted.
+    fn level(&self, spec: &SandboxSpec, shift: bool) -> Result<(Level, Vec<String>)> {
         let missing = self.missing(shift);
         let level = if missing.is_empty() { Level::Full } else { Level::Reduced };
         let wanted = spec.min_level.unwrap_or(Level::Full);
@@ -133,21 +150,19 @@ impl Native {
                  `glass doctor` says what would help, `--min-level {level}` accepts it",
                 missing.join("; ")
             );
-            return Err(Error::new(ErrorKind::Unsupported, message).into());
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let claim = self.home.claim(id)?;
-        if let Some(name) = &spec.name {
-            self.home.take_name(name, id)?;
-        }
-        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
-        let users = self.users(id, &user, shift)?;
-        let top = match limits.memory_top {
-            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
-            None => Top::Directory(make_top(&claim)?),
-        };
+        Ok((level, missing))
+    }
+
+    /// Raises the walls around a top, for the first time or again.
+    fn raise(&self, site: Site<'_>) -> std::result::Result<Created, Failed> {
+        let Site { id, spec, base, claim, users, top, limits, level, generation, before } = site;
+        let (level, missing) = level;
         let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
         let parcel = self.parcel(&claim, spec, users, &made.group)?;
         let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
+        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
         let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
         let guest = GuestConfig {
             image_env: base.env.clone(),
@@ -162,7 +177,8 @@ impl Native {
             contained: true,
             ..guest_config(spec)
         };
-        let mut plan = plan::plan(Decisions { base, top, users, read_only: spec.read_only, guest });
+        let mut plan =
+            plan::plan(Decisions { base, top, generation, users, read_only: spec.read_only, guest });
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let ready = start::start("jail", &plan, &parcel.borrow())?;
@@ -171,13 +187,17 @@ impl Native {
             _ => None,
         };
         let (runtime, limits) = (RuntimeKind::Native, limits.in_force);
-        let facts = Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base };
-        let info = describe(id, spec, ready.pid, facts)?;
-        self.home.write_info(&info)?;
+        let facts = Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base, generation };
+        let mut record = describe(id, spec, base, ready.pid, facts)?;
+        if let Some(before) = before {
+            record.info.origin = before.info.origin.clone();
+            record.info.created_ms = before.info.created_ms;
+        }
+        self.home.write_record(&record)?;
         let (stream, pidfd) = ready.commit()?;
         made.keep();
         claim.keep();
-        Ok(Created { info, stream, pidfd })
+        Ok(Created { info: record.info, stream, pidfd })
     }
 
     fn missing(&self, shift: bool) -> Vec<String> {
@@ -242,14 +262,19 @@ fn standard_rlimits() -> Vec<Rlimit> {
     ]
 }
 
-fn make_top(claim: &Claim) -> Result<glasshouse_protocol::plan::Source> {
-    let top = claim.path().join("top");
-    for dir in [top.clone(), top.join("u"), top.join("w")] {
-        std::fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
-        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-        std::fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
-    }
-    source(&top)
+/// All that is decided before the walls are raised.
+struct Site<'a> {
+    id: &'a str,
+    spec: &'a SandboxSpec,
+    base: &'a Base,
+    claim: Claim,
+    users: Users,
+    top: Top,
+    limits: limit::Decided,
+    level: (Level, Vec<String>),
+    generation: u64,
+    /// What was on record, if it was a box before.
+    before: Option<&'a BoxRecord>,
 }
 
 /// Cgroups that are removed again unless they are kept.
@@ -333,6 +358,22 @@ impl Runtime for Native {
 
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {
         connect_in(&self.home, info)
+    }
+
+    fn snapshot(&self, id: &str, layer: &str) -> Result<Taken> {
+        self.take_snapshot(id, layer)
+    }
+
+    fn restore(&self, id: &str, chain: Vec<String>) -> Result<()> {
+        self.put_back(id, chain)
+    }
+
+    fn stop(&self, id: &str) -> Result<()> {
+        self.end_but_keep(id)
+    }
+
+    fn start(&self, id: &str) -> Result<Created> {
+        self.build_again(id)
     }
 
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {

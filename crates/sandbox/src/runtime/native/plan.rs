@@ -84,6 +84,7 @@ pub(super) enum Users {
 pub(super) struct Decisions<'a> {
     pub(super) base: &'a Base,
     pub(super) top: Top,
+    pub(super) generation: u64,
     pub(super) users: Users,
     pub(super) read_only: bool,
     pub(super) guest: GuestConfig,
@@ -145,18 +146,68 @@ fn layers(decisions: &Decisions<'_>) -> Vec<Step> {
         Users::Range { base } => Some(base),
         _ => None,
     };
-    let overlay = Step::Overlay {
-        lowers: decisions.base.layers.clone(),
-        top: decisions.top.clone(),
-        idmap,
-        userxattr: !privileged(decisions.users),
-    };
+    let overlay = overlay_of(decisions, idmap);
     let tree = |(source, target): &(Source, String)| Step::HostTree {
         source: source.clone(),
         target: target.clone(),
         idmap: idmap.is_some(),
     };
     std::iter::once(overlay).chain(decisions.base.trees.iter().map(tree)).collect()
+}
+
+fn overlay_of(decisions: &Decisions<'_>, idmap: Option<u32>) -> Step {
+    Step::Overlay {
+        lowers: decisions.base.layers.clone(),
+        top: decisions.top.clone(),
+        generation: decisions.generation,
+        idmap,
+        userxattr: !privileged(decisions.users),
+    }
+}
+
+/// How a box that lives is given another root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Swap {
+    /// Only if nothing in the old one is open for writing.
+    pub(super) quiet: bool,
+    /// What lives in memory and in the kernel is emptied, too.
+    pub(super) clean: bool,
+}
+
+/// Writes the plan that gives a box that lives another root. Without privilege everything happens in the box's own
+/// user namespace, whose root may mount there, as at its making.
+pub(super) fn restack(decisions: &Decisions<'_>, swap: Swap) -> Plan {
+    let mut steps = Vec::new();
+    let owned = privileged(decisions.users);
+    let idmap = match decisions.users {
+        Users::Range { base } => Some(base),
+        _ => None,
+    };
+    if !owned {
+        steps.push(Step::EnterUser);
+    }
+    steps.push(Step::PrivateMounts);
+    steps.push(overlay_of(decisions, idmap));
+    if swap.clean {
+        steps.push(Step::ClearIpc);
+    }
+    let mut moved: Vec<String> = ["proc", "sys", "dev"].map(String::from).to_vec();
+    moved.extend(decisions.base.trees.iter().map(|(_, target)| target.clone()));
+    let mut fresh = Vec::new();
+    if decisions.read_only {
+        moved.push("tmp".into());
+        fresh.push(("/tmp".into(), TMP_BYTES));
+    }
+    fresh.push(("/dev/shm".into(), SHM_BYTES));
+    steps.push(Step::ReplaceRoot {
+        moved,
+        quiet: swap.quiet,
+        read_only: decisions.read_only,
+        become_root: owned,
+        fresh: if swap.clean { fresh } else { Vec::new() },
+    });
+    let steps = steps.into_iter().map(on(Side::Builder)).collect();
+    Plan { fds: Vec::new(), steps, guest: GuestConfig::default(), fault: None }
 }
 
 fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
@@ -238,9 +289,18 @@ mod tests {
             user: "user".into(),
             cwd: "/".into(),
             env: vec![],
+            image: crate::spec::Image::Host,
+            chain: vec![],
         };
         let top = Top::Directory(source("/top"));
-        let plan = plan(Decisions { base: &base, top, users, read_only, guest: GuestConfig::default() });
+        let plan = plan(Decisions {
+            base: &base,
+            top,
+            generation: 0,
+            users,
+            read_only,
+            guest: GuestConfig::default(),
+        });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
     }
 
@@ -302,11 +362,13 @@ mod tests {
             user: "root".into(),
             cwd: "/".into(),
             env: vec![],
+            image: crate::spec::Image::Host,
+            chain: vec![],
         };
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
             let top = Top::Directory(source.clone());
-            kept_capabilities(&Decisions { base: &base, top, users, read_only: false, guest })
+            kept_capabilities(&Decisions { base: &base, top, generation: 0, users, read_only: false, guest })
         };
         let one = Users::One { inside: 0, uid: 5, gid: 5 };
         assert_eq!(kept(Tracking::Cgroup, one), [5]);

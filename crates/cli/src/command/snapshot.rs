@@ -1,0 +1,69 @@
+//! `glass snapshot`: keeps the state of a box.
+
+use anyhow::Result;
+use clap::Args;
+use glasshouse_sandbox::{Method, SnapshotInfo, SnapshotOptions};
+use serde_json::{Value, json};
+
+use crate::args::{Global, unknown_box};
+use crate::output;
+use crate::words::count;
+
+/// Keep the state of a box, and print the snapshot's id alone
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files are part of it, processes are not. When nothing runs in the box, what it has written becomes a
+layer at once, whatever its size; when something runs, it is stopped for the time of a copy, and that
+is said. A snapshot outlives its box, until `glass snapshots remove`.
+
+Examples:
+  snap=$(glass snapshot web)
+  glass snapshot web --name before-upgrade
+  glass restore web $snap
+  glass fork $snap -n 10")]
+pub(crate) struct Snapshot {
+    /// The box: its id, the beginning of it, or its name
+    id: String,
+    /// A name beside the id
+    #[arg(long)]
+    name: Option<String>,
+    /// Wait until it is on the disk, so that it survives the host
+    #[arg(long)]
+    durable: bool,
+}
+
+impl Snapshot {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let options = SnapshotOptions { name: self.name, durable: self.durable };
+        let snapshot = global.open()?.snapshot(&self.id, options).await.map_err(unknown_box)?;
+        if global.json {
+            output::print_json(&json(&snapshot))?;
+            return Ok(0);
+        }
+        if matches!(snapshot.method, Method::Copy | Method::Reflink) {
+            let running = count(snapshot.processes as usize, "process", "processes");
+            global.say(&format!(
+                "with {running} running, so its files were copied ({})",
+                snapshot.method.name()
+            ));
+        }
+        output::print([&snapshot.id])?;
+        Ok(0)
+    }
+}
+
+/// Everything about a snapshot.
+pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
+    json!({
+        "id": snapshot.id,
+        "name": snapshot.name,
+        "from": snapshot.from,
+        "image": snapshot.image.to_string(),
+        "created_ms": snapshot.created_ms,
+        "method": snapshot.method.name(),
+        "took_us": snapshot.took_us,
+        "processes": snapshot.processes,
+        "durable": snapshot.durable,
+        "layers": snapshot.chain,
+    })
+}

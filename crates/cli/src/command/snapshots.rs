@@ -1,0 +1,99 @@
+//! `glass snapshots`: the snapshots there are.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use glasshouse_sandbox::SnapshotInfo;
+use owo_colors::OwoColorize as _;
+use serde_json::{Value, json};
+
+use super::snapshot;
+use crate::args::Global;
+use crate::{output, table, terminal, words};
+
+/// List the snapshots, or remove some
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  glass snapshots
+  glass snapshots remove before-upgrade")]
+pub(crate) struct Snapshots {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Remove snapshots, and the layers that nothing else stands on
+    Remove {
+        /// The snapshots: ids, beginnings of ids, or names
+        #[arg(value_name = "SNAPSHOT", required = true)]
+        names: Vec<String>,
+    },
+}
+
+impl Snapshots {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        match self.action {
+            Some(Action::Remove { names }) => remove(global, names).await,
+            None => list(global).await,
+        }
+    }
+}
+
+async fn list(global: &Global) -> Result<i32> {
+    let snapshots = global.open()?.snapshots().await?;
+    if global.json {
+        output::print_json(&Value::Array(snapshots.iter().map(snapshot::json).collect()))?;
+        return Ok(0);
+    }
+    if snapshots.is_empty() {
+        global.say("there are no snapshots; `glass snapshot` takes one");
+        return Ok(0);
+    }
+    let header = ["ID", "NAME", "OF", "IMAGE", "METHOD", "TOOK", "LAYERS", "DURABLE", "AGE"];
+    let rows: Vec<Vec<String>> = snapshots.iter().map(row).collect();
+    let mut lines = table::lines(&header, &rows, terminal::width());
+    lines[0] = lines[0].bold().to_string();
+    output::print(lines)?;
+    Ok(0)
+}
+
+fn row(snapshot: &SnapshotInfo) -> Vec<String> {
+    vec![
+        snapshot.id.clone(),
+        snapshot.name.clone().unwrap_or_default(),
+        snapshot.from.clone(),
+        snapshot.image.to_string(),
+        snapshot.method.name().to_owned(),
+        format!("{:.1} ms", snapshot.took_us as f64 / 1000.0),
+        snapshot.chain.len().to_string(),
+        if snapshot.durable { "yes" } else { "not yet" }.to_owned(),
+        words::age(snapshot.created_ms),
+    ]
+}
+
+async fn remove(global: &Global, names: Vec<String>) -> Result<i32> {
+    let house = global.open()?;
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    for name in names {
+        match house.remove_snapshot(&name).await {
+            Ok(id) => {
+                if !global.json {
+                    output::print([&id])?;
+                }
+                removed.push(id);
+            }
+            // The others are removed all the same.
+            Err(error) => {
+                let sentence = output::sentence(&error.into());
+                output::say(&sentence);
+                failed.push(json!({ "id": name, "error": sentence }));
+            }
+        }
+    }
+    let code = i32::from(!failed.is_empty());
+    if global.json {
+        output::print_json(&json!({ "removed": removed, "failed": failed }))?;
+    }
+    Ok(code)
+}

@@ -1,0 +1,142 @@
+//! Holding still, while somebody outside copies what the box has written or gives it another root.
+//!
+//! ```text
+//!            hold{kill}              nobody is left                release, or the holder is gone
+//!  free ────────────────▶ clearing ────────────────▶ held ────────────────────────────────────▶ free
+//!    └──────────────── hold ─────────────────────────▲ │ others' requests wait in their sockets
+//! ```
+
+use super::*;
+
+/// How long the processes of a box may take to be gone or to stand still.
+const CLEARING_MAX: Duration = Duration::from_secs(10);
+/// How often those that are still there are looked for: nothing tells when the last one is gone.
+const CLEARING_LOOK: Duration = Duration::from_millis(1);
+
+/// Who holds the box.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) connection: usize,
+    stream: u32,
+    kill: bool,
+    stop: bool,
+    /// Not yet held: processes have until then to be gone, or to stand still.
+    until: Option<Instant>,
+    /// Those that we have stopped, and let go again.
+    stopped: Vec<i32>,
+}
+
+impl Agent {
+    /// Whether a client has to wait until somebody else lets go.
+    pub(super) fn must_wait(&self, n: usize) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.connection != n)
+    }
+
+    pub(super) fn pause(&mut self, n: usize) -> Result<()> {
+        let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
+        connection.paused = true;
+        listen(&self.epoll, connection, n, connection.watches_out)
+    }
+
+    pub(super) fn hold(&mut self, n: usize, stream: u32, kill: bool, stop: bool) -> Result<()> {
+        if !self.config.contained || self.namespaces.is_empty() {
+            self.fail(n, stream, FailureKind::Unsupported, "what has no walls has no state of its own");
+            return Ok(());
+        }
+        if self.hold.is_some() {
+            self.fail(n, stream, FailureKind::Limit, "the box is being held already");
+            return Ok(());
+        }
+        let until = Some(Instant::now() + CLEARING_MAX);
+        self.hold = Some(Hold { connection: n, stream, kill, stop, until, stopped: Vec::new() });
+        if kill {
+            let running: Vec<u64> = self.running().collect();
+            for id in running {
+                self.kill(id, Exit::Killed { by: Killer::Reset })?;
+            }
+        }
+        self.settle_hold()
+    }
+
+    /// Goes on with a hold that waits for processes.
+    pub(super) fn settle_hold(&mut self) -> Result<()> {
+        let Some(hold) = self.hold.as_mut() else { return Ok(()) };
+        let Some(until) = hold.until else { return Ok(()) };
+        let others = self.tracker.others();
+        let signal = |pid: i32, signal: rustix::process::Signal| {
+            // Gone by itself in this moment.
+            let _ = process::signal_pid(pid, signal.as_raw());
+        };
+        let mut ready = true;
+        if hold.kill {
+            ready = others.is_empty();
+            others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
+        } else if hold.stop
+            && let Some(still) = self.tracker.freeze(true)
+        {
+            ready = still;
+        } else if hold.stop {
+            for &(pid, still) in &others {
+                if !still && !hold.stopped.contains(&pid) {
+                    hold.stopped.push(pid);
+                    signal(pid, rustix::process::Signal::STOP);
+                }
+            }
+            ready = others.iter().all(|&(_, still)| still);
+        }
+        if ready {
+            hold.until = None;
+            let (n, stream) = (hold.connection, hold.stream);
+            let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().map(AsFd::as_fd).collect();
+            let (processes, generation) = (others.len() as u64, self.tracker.generation());
+            let reply = Reply::Held { processes, generation };
+            let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
+            if connection.reply_with(stream, &reply, &fds).is_err() {
+                return self.disconnect(n);
+            }
+        } else if Instant::now() >= until {
+            let (n, stream) = (hold.connection, hold.stream);
+            self.release(false)?;
+            self.fail(n, stream, FailureKind::Io, "processes of the box do not end or stand still");
+        }
+        Ok(())
+    }
+
+    /// When to look again for those that a hold waits for.
+    pub(super) fn hold_moment(&self) -> Option<Instant> {
+        self.hold.as_ref()?.until.map(|_| Instant::now() + CLEARING_LOOK)
+    }
+
+    pub(super) fn released_by(&mut self, n: usize, stream: u32, restacked: bool) -> Result<()> {
+        if self.hold.as_ref().is_none_or(|hold| hold.connection != n) {
+            self.fail(n, stream, FailureKind::Invalid, "it is not you who holds the box");
+            return Ok(());
+        }
+        self.release(restacked)?;
+        self.reply(n, stream, &Reply::Ok);
+        Ok(())
+    }
+
+    /// Lets the box go on.
+    pub(super) fn release(&mut self, restacked: bool) -> Result<()> {
+        let Some(hold) = self.hold.take() else { return Ok(()) };
+        if restacked && self.config.landlock {
+            // The walls stand on the root that was.
+            self.landlock = Some(walls()?);
+        }
+        if hold.stop {
+            self.tracker.freeze(false);
+        }
+        for pid in hold.stopped {
+            let _ = process::signal_pid(pid, rustix::process::Signal::CONT.as_raw());
+        }
+        for n in 0..self.connections.len() {
+            if let Some(connection) = self.connections[n].as_mut()
+                && std::mem::take(&mut connection.paused)
+            {
+                listen(&self.epoll, connection, n, connection.watches_out)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! `box.json`: what is on record of a box.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+
+/// The layout's version, in every `box.json`.
+const VERSION: u64 = 1;
+
+/// All that is on record of a box.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BoxRecord {
+    pub(crate) info: SandboxInfo,
+    /// What was asked for, so that it can be made again.
+    pub(crate) spec: SandboxSpec,
+    /// What its image gives to commands.
+    pub(crate) given: Given,
+    /// What the box is about to stand on. Written before the kernel is asked; whoever finds it asks the box which it is.
+    pub(crate) pending: Option<Pending>,
+}
+
+/// What an image gives to commands: a snapshot takes it along.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) user: String,
+    pub(crate) cwd: String,
+}
+
+/// A change of what a box stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) generation: u64,
+    pub(crate) chain: Vec<String>,
+    /// The old top becomes this layer.
+    pub(crate) seals: Option<String>,
+}
+
+impl BoxRecord {
+    pub(crate) fn to_json(&self) -> Value {
+        let mut value = info_to_json(&self.info);
+        value["spec"] = spec_to_json(&self.spec);
+        let Given { env, user, cwd } = &self.given;
+        value["given"] = json!({ "env": env, "user": user, "cwd": cwd });
+        if let Some(pending) = &self.pending {
+            value["pending"] = json!({
+                "generation": pending.generation, "chain": pending.chain, "seals": pending.seals,
+            });
+        }
+        value
+    }
+
+    pub(crate) fn from_json(value: &Value) -> Option<BoxRecord> {
+        let info = info_from_json(value)?;
+        let spec = spec_from_json(value.get("spec")?)?;
+        let pending = value.get("pending").and_then(|pending| {
+            Some(Pending {
+                generation: pending.get("generation")?.as_u64()?,
+                chain: strings(pending.get("chain")?)?,
+                seals: pending.get("seals").and_then(Value::as_str).map(str::to_owned),
+            })
+        });
+        let given = value.get("given")?;
+        let given = Given {
+            env: variables(given.get("env")?)?,
+            user: given.get("user")?.as_str()?.to_owned(),
+            cwd: given.get("cwd")?.as_str()?.to_owned(),
+        };
+        Some(BoxRecord { info, spec, given, pending })
+    }
+}
+
+fn strings(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|item| Some(item.as_str()?.to_owned())).collect()
+}
+
+/// Pairs of a name and a value.
+pub(crate) fn variables(value: &Value) -> Option<Vec<(String, String)>> {
+    let pair = |pair: &Value| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.as_str()?.to_owned()));
+    value.as_array()?.iter().map(pair).collect()
+}
+
+fn map(value: &Value) -> Option<BTreeMap<String, String>> {
+    value.as_object()?.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn spec_to_json(spec: &SandboxSpec) -> Value {
+    let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+    let limits = &spec.limits;
+    json!({
+        "image": spec.image.to_string(), "runtime": spec.runtime.name(),
+        "min_level": spec.min_level.map(Level::name),
+        "limits": {
+            "memory_bytes": limits.memory_bytes, "cpus": limits.cpus, "pids": limits.pids,
+            "disk_bytes": limits.disk_bytes, "output_bytes": limits.output_bytes,
+            "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
+        },
+        "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
+        "read_only": spec.read_only, "owner": spec.owner,
+    })
+}
+
+fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let limits = value.get("limits")?;
+    let number = |key: &str| limits.get(key).and_then(Value::as_u64);
+    let time = |key: &str| number(key).map(Duration::from_millis);
+    Some(SandboxSpec {
+        image: text("image")?.parse().ok()?,
+        runtime: text("runtime")?.parse().ok()?,
+        min_level: match text("min_level") {
+            Some(level) => Some(level.parse().ok()?),
+            None => None,
+        },
+        limits: Limits {
+            memory_bytes: number("memory_bytes"),
+            cpus: limits.get("cpus").and_then(Value::as_f64),
+            pids: number("pids"),
+            disk_bytes: number("disk_bytes"),
+            output_bytes: number("output_bytes"),
+            timeout: time("timeout_ms"),
+            ttl: time("ttl_ms"),
+        },
+        env: variables(value.get("env")?)?,
+        cwd: text("cwd"),
+        user: text("user"),
+        name: text("name"),
+        labels: map(value.get("labels")?)?,
+        read_only: value.get("read_only")?.as_bool()?,
+        owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
+        ..SandboxSpec::default()
+    })
+}
+
+fn info_to_json(info: &SandboxInfo) -> Value {
+    let limits: Vec<Value> = info
+        .limits
+        .iter()
+        .map(|limit| {
+            json!({
+                "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
+            })
+        })
+        .collect();
+    json!({
+        "version": VERSION, "id": info.id, "name": info.name, "runtime": info.runtime.name(),
+        "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(), "root_image": info.root_image.to_string(),
+        "created_ms": info.created_ms, "pid": info.pid, "start_ticks": info.start_ticks, "limits": limits,
+        "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
+        "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
+        "stopped": info.state == SandboxState::Stopped, "chain": info.chain, "origin": info.origin,
+        "generation": info.generation,
+    })
+}
+
+fn info_from_json(value: &Value) -> Option<SandboxInfo> {
+    let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+    let number = |key: &str| value.get(key)?.as_u64();
+    let limit = |value: &Value| {
+        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+        let amount = value.get("amount").and_then(Value::as_u64);
+        Some(LimitInForce {
+            name: text("name")?,
+            value: text("value")?,
+            amount,
+            mechanism: text("mechanism")?,
+        })
+    };
+    let labels: BTreeMap<String, String> = value
+        .get("labels")?
+        .as_object()?
+        .iter()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
+    Some(SandboxInfo {
+        id: text("id")?,
+        name: text("name"),
+        state: match value.get("stopped").and_then(Value::as_bool) {
+            Some(true) => SandboxState::Stopped,
+            _ => SandboxState::Dead,
+        },
+        runtime: text("runtime")?.parse::<RuntimeKind>().ok()?,
+        level: text("level")?.parse::<Level>().ok()?,
+        missing: value
+            .get("missing")?
+            .as_array()?
+            .iter()
+            .filter_map(|m| Some(m.as_str()?.to_owned()))
+            .collect(),
+        image: text("image")?.parse().ok()?,
+        root_image: text("root_image")?.parse().ok()?,
+        created_ms: number("created_ms")?,
+        pid: number("pid")? as i32,
+        start_ticks: number("start_ticks")?,
+        limits: value.get("limits")?.as_array()?.iter().filter_map(limit).collect(),
+        labels,
+        owner: number("owner").map(|pid| pid as u32),
+        ttl_ms: number("ttl_ms"),
+        user: text("user")?,
+        cwd: text("cwd")?,
+        read_only: value.get("read_only")?.as_bool()?,
+        tracking: text("tracking")?,
+        uid_base: number("uid_base").map(|base| base as u32),
+        chain: strings(value.get("chain")?)?,
+        origin: strings(value.get("origin")?)?,
+        generation: number("generation")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_a_box_survives_the_disk() {
+        let image = crate::spec::Image::Directory("/srv/root".into());
+        let info = SandboxInfo {
+            id: "abcdefgh".into(),
+            name: Some("work".into()),
+            state: SandboxState::Stopped,
+            runtime: RuntimeKind::Native,
+            level: Level::Reduced,
+            missing: vec!["landlock: not in this kernel".into()],
+            image: image.clone(),
+            root_image: image.clone(),
+            created_ms: 5,
+            pid: 77,
+            start_ticks: 99,
+            limits: vec![LimitInForce {
+                name: "pids".into(),
+                value: "5".into(),
+                amount: Some(5),
+                mechanism: "cgroup v1".into(),
+            }],
+            labels: [("k".to_owned(), "v\n\"".to_owned())].into(),
+            owner: Some(3),
+            ttl_ms: None,
+            user: "root".into(),
+            cwd: "/".into(),
+            read_only: true,
+            tracking: "cgroup v2".into(),
+            uid_base: Some(1_000_000_000),
+            chain: vec!["top-a".into(), "dir:/srv/root".into()],
+            origin: vec!["dir:/srv/root".into()],
+            generation: 3,
+        };
+        let spec = SandboxSpec {
+            image,
+            min_level: Some(Level::Reduced),
+            limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
+            env: vec![("A".into(), "b\nc".into())],
+            owner: Some(3),
+            ..SandboxSpec::default()
+        };
+        let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };
+        for pending in [None, Some(pending)] {
+            let given = Given { env: spec.env.clone(), user: "u".into(), cwd: "/".into() };
+            let record = BoxRecord { info: info.clone(), spec: spec.clone(), given, pending };
+            assert_eq!(BoxRecord::from_json(&record.to_json()), Some(record));
+        }
+    }
+}

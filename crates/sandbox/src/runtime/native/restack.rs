@@ -1,0 +1,441 @@
+//! Giving a box that lives another root, and all that is made of it.
+//!
+//! ```text
+//!  hold the guest ─▶ intent on record ─▶ builder: mount the new chain, enter the box, swap ─▶ on record ─▶ release
+//!        │                  │                              │
+//!        └──────────────────┴── fails: as it was ──────────┘
+//! ```
+//! The swap itself is one call of the kernel's. Whoever dies around it leaves an intent on record; the next one who
+//! holds the box asks it which root it has, and finishes or forgets the intent.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use glasshouse_linux::{descriptor, process, rustix, tree};
+use glasshouse_protocol::frame::{self, Decoder, Kind};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
+use glasshouse_protocol::{Reply, Request};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{BoxRecord, Home, Pending};
+use crate::image::{self, Base, source};
+use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
+use crate::runtime::native::plan::{self, Decisions, Swap, Users};
+use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
+use crate::runtime::start::{self, Failed, Parcel};
+use crate::runtime::{Created, Runtime, Taken, connect_in};
+use crate::snapshot::layers;
+use crate::snapshot::records::Method;
+use crate::spec::SandboxState;
+
+/// Namespaces that come with the guest's answer.
+const NAMESPACES: [FdRole; 3] = [FdRole::UserNamespace, FdRole::MountNamespace, FdRole::IpcNamespace];
+
+fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
+    home.box_dir(id).join(format!("top{generation}"))
+}
+
+/// Makes an empty top, with the root's own attributes as the layer below has them.
+pub(super) fn make_top(home: &Home, id: &str, generation: u64) -> Result<Source> {
+    let top = top_dir(home, id, generation);
+    for dir in [top.clone(), top.join("u"), top.join("w")] {
+        fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
+        let open = Permissions::from_mode(0o755);
+        fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
+    }
+    source(&top)
+}
+
+/// A guest that holds still, until this is released or dropped.
+struct Held {
+    stream: UnixStream,
+    decoder: Decoder,
+    namespaces: Vec<OwnedFd>,
+    processes: u64,
+    generation: u64,
+}
+
+impl Held {
+    fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+        let stream = connect_in(home, &record.info)?;
+        stream.set_nonblocking(false).context("use the stream to the guest")?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
+        let mut held =
+            Held { stream, decoder: Decoder::default(), namespaces: Vec::new(), processes: 0, generation: 0 };
+        match held.ask(&Request::Hold { kill, stop: !kill })? {
+            Reply::Held { processes, generation } if held.namespaces.len() == NAMESPACES.len() => {
+                (held.processes, held.generation) = (processes, generation);
+                Ok(held)
+            }
+            other => Err(crate::client::unexpected(&other)),
+        }
+    }
+
+    fn release(mut self, restacked: bool) -> Result<()> {
+        self.ask(&Request::Release { restacked }).map(drop)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        let mut bytes = Vec::new();
+        let body = serde_json::to_vec(request)
+            .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot put the request into words: {e}")))?;
+        frame::put(&mut bytes, 1, Kind::Request, &body);
+        self.stream.write_all(&bytes).context("talk to the guest")?;
+        let mut buffer = [0; 4096];
+        loop {
+            let broken = |e: &dyn std::fmt::Display| {
+                Error::new(ErrorKind::Gone, format!("the box's guest does not hold still: {e}"))
+            };
+            if let Some(frame) = self.decoder.next_frame().map_err(|e| broken(&e))? {
+                return crate::client::understand(&frame);
+            }
+            let (n, fds) =
+                descriptor::receive_with_fds(self.stream.as_fd(), &mut buffer).map_err(|e| broken(&e))?;
+            if n == 0 {
+                return Err(broken(&"it has ended"));
+            }
+            self.namespaces.extend(fds);
+            self.decoder.feed(&buffer[..n]);
+        }
+    }
+}
+
+/// Why a root was not replaced.
+enum Refused {
+    /// Something is open for writing.
+    Busy,
+    Other(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Other(error)
+    }
+}
+
+impl Native {
+    fn record_of(&self, id: &str) -> Result<BoxRecord> {
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
+        self.home.read_record(id)?.ok_or_else(unknown)
+    }
+
+    /// The record of a box that runs.
+    fn running(&self, id: &str) -> Result<BoxRecord> {
+        let record = self.record_of(id)?;
+        match record.info.state {
+            SandboxState::Running => Ok(record),
+            SandboxState::Stopped => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("box {id} is stopped; `glass start {id}` starts it again"),
+            )),
+            SandboxState::Dead => Err(Error::new(
+                ErrorKind::Gone,
+                format!("box {id} has ended; `glass gc` removes what is left"),
+            )),
+        }
+    }
+
+    fn users_of(&self, record: &BoxRecord) -> Result<Users> {
+        match record.info.uid_base {
+            Some(base) => Ok(Users::Range { base }),
+            None if self.is_root() => Ok(Users::Same),
+            None => self.users(&record.info.id, &record.info.user, false),
+        }
+    }
+
+    /// Finishes or forgets what somebody began who was killed in the middle.
+    fn settle(&self, record: &mut BoxRecord, generation: u64) -> Result<()> {
+        let Some(pending) = record.pending.take() else { return Ok(()) };
+        let id = record.info.id.clone();
+        if pending.generation == generation {
+            self.adopt(record, pending)?;
+        } else {
+            self.discard_top(&id, pending.generation)?;
+        }
+        self.home.write_record(record)
+    }
+
+    /// The box stands on what was intended.
+    fn adopt(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
+        let id = record.info.id.clone();
+        let old = record.info.generation;
+        if let Some(layer) = &pending.seals
+            && !layers::path(&self.home, layer).is_dir()
+        {
+            layers::seal(&self.home, &top_dir(&self.home, &id, old).join("u"), layer)?;
+        }
+        record.info.chain = pending.chain;
+        record.info.generation = pending.generation;
+        self.discard_top(&id, old)
+    }
+
+    /// Removes a top that no box stands on.
+    fn discard_top(&self, id: &str, generation: u64) -> Result<()> {
+        let dir = File::open(self.home.box_dir(id)).context(format_args!("open box {id}"))?;
+        tree::remove(dir.as_fd(), &format!("top{generation}"))
+            .context(format_args!("remove an old top of {id}"))
+    }
+
+    /// Gives a box that holds still another chain with a fresh top.
+    fn restack(
+        &self,
+        record: &mut BoxRecord,
+        held: &Held,
+        pending: Pending,
+        swap: Swap,
+    ) -> std::result::Result<(), Refused> {
+        let id = record.info.id.clone();
+        let limits = limit::decide(&self.trees, &record.spec)?;
+        let generation = pending.generation;
+        let mut lowers = Vec::new();
+        let mut below = pending.chain.as_slice();
+        if pending.seals.is_some() {
+            lowers.push(source(&top_dir(&self.home, &id, record.info.generation).join("u"))?);
+            below = &below[1..];
+        }
+        lowers.extend(layers::sources(&self.home, below)?);
+        let (top, in_memory) = match limits.memory_top {
+            Some((bytes, inodes)) => (Top::Memory { bytes, inodes }, true),
+            None => (Top::Directory(self.make_next_top(&id, generation)?), false),
+        };
+        record.pending = Some(pending);
+        self.home.write_record(record)?;
+        let base = Base { layers: lowers, ..self.base_of(record)? };
+        let decisions = Decisions {
+            base: &base,
+            top,
+            generation,
+            users: self.users_of(record)?,
+            read_only: record.spec.read_only,
+            guest: GuestConfig::default(),
+        };
+        let mut plan = plan::restack(&decisions, swap);
+        let mut parcel = Parcel::default();
+        for (role, fd) in NAMESPACES.iter().zip(&held.namespaces) {
+            parcel.add(*role, fd.try_clone().context("copy a namespace")?);
+        }
+        plan.fds = parcel.roles.clone();
+        plan.fault = faults::current();
+        let done = start::carry_out("restack", &plan, &parcel.borrow());
+        match (done, record.pending.take()) {
+            (Ok(()), Some(pending)) => {
+                let old = record.info.generation;
+                self.adopt(record, pending)?;
+                self.home.write_record(record)?;
+                if in_memory {
+                    self.discard_top(&id, old)?;
+                }
+                Ok(())
+            }
+            (Ok(()), None) => Ok(()),
+            (Err(failed), _) => {
+                self.discard_top(&id, generation)?;
+                self.home.write_record(record)?;
+                Err(match failed {
+                    Failed::Step(failure) if is_busy(&failure) => Refused::Busy,
+                    Failed::Step(failure) => Refused::Other(told(failure, &self.home)),
+                    Failed::Other(error) => Refused::Other(error),
+                })
+            }
+        }
+    }
+
+    fn make_next_top(&self, id: &str, generation: u64) -> Result<Source> {
+        // What somebody left who was killed before he had said so.
+        self.discard_top(id, generation)?;
+        make_top(&self.home, id, generation)
+    }
+
+    /// The image's side of a box, without its layers.
+    fn base_of(&self, record: &BoxRecord) -> Result<Base> {
+        let trees = image::trees_of(&record.info.root_image)?;
+        Ok(Base {
+            image: record.info.root_image.clone(),
+            chain: record.info.chain.clone(),
+            layers: Vec::new(),
+            trees,
+            user: record.given.user.clone(),
+            cwd: record.given.cwd.clone(),
+            env: record.given.env.clone(),
+        })
+    }
+
+    pub(super) fn take_snapshot(&self, id: &str, layer: &str) -> Result<Taken> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.record_of(id)?;
+        if record.info.state == SandboxState::Stopped {
+            return self.snapshot_stopped(&mut record, layer);
+        }
+        record = self.running(id)?;
+        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
+            let message = format!(
+                "box {id} keeps what it writes in memory, because its disk is limited (--disk); \
+                 such a box can be reset, and not be snapshotted"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let held = Held::take(&self.home, &record, false)?;
+        self.settle(&mut record, held.generation)?;
+        let processes = held.processes;
+        let upper = top_dir(&self.home, id, record.info.generation).join("u");
+        if is_untouched(&upper)? {
+            held.release(false)?;
+            return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
+        }
+        let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
+        if processes == 0 {
+            let generation = record.info.generation + 1;
+            let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
+            match self.restack(&mut record, &held, pending, Swap { quiet: true, clean: false }) {
+                Ok(()) => {
+                    held.release(true)?;
+                    return Ok(Taken { method: Method::Rotate, chain, processes });
+                }
+                Err(Refused::Busy) => {}
+                Err(Refused::Other(error)) => {
+                    // Nobody can tell here how far it came: the guest looks at its root anew.
+                    let _ = held.release(true);
+                    return Err(error);
+                }
+            }
+        }
+        let copied = crate::snapshot::copy_top(&self.home, id, &upper, layer);
+        held.release(false)?;
+        Ok(Taken { method: copied?, chain, processes })
+    }
+
+    /// Nobody is there to be held: what it had written becomes a layer, and it will start on an empty top.
+    fn snapshot_stopped(&self, record: &mut BoxRecord, layer: &str) -> Result<Taken> {
+        let id = record.info.id.clone();
+        let upper = top_dir(&self.home, &id, record.info.generation).join("u");
+        let untouched = !upper.is_dir() || is_untouched(&upper)?;
+        if untouched {
+            return Ok(Taken { method: Method::Unchanged, chain: record.info.chain.clone(), processes: 0 });
+        }
+        let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
+        let generation = record.info.generation + 1;
+        self.make_next_top(&id, generation)?;
+        let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
+        record.pending = Some(pending.clone());
+        self.home.write_record(record)?;
+        record.pending = None;
+        self.adopt(record, pending)?;
+        self.home.write_record(record)?;
+        Ok(Taken { method: Method::Rotate, chain, processes: 0 })
+    }
+
+    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<()> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.running(id)?;
+        let held = Held::take(&self.home, &record, true)?;
+        self.settle(&mut record, held.generation)?;
+        let generation = record.info.generation + 1;
+        let pending = Pending { generation, chain, seals: None };
+        let done = self.restack(&mut record, &held, pending, Swap { quiet: false, clean: true });
+        let released = held.release(true);
+        match done {
+            Ok(()) => released,
+            Err(Refused::Other(error)) => Err(error),
+            Err(Refused::Busy) => {
+                Err(Error::new(ErrorKind::Failed, "the old root is busy, and was not asked"))
+            }
+        }
+    }
+
+    pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.running(id)?;
+        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
+            let message = format!(
+                "box {id} keeps what it writes in memory, because its disk is limited (--disk): stopping it would lose that"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let held = Held::take(&self.home, &record, true)?;
+        self.settle(&mut record, held.generation)?;
+        record.info.state = SandboxState::Stopped;
+        self.home.write_record(&record)?;
+        drop(held);
+        if let Some(pidfd) = living(&self.home, &record.info)? {
+            if let Ok(stream) = self.connect(&record.info) {
+                ask_to_shut_down(&stream);
+                let _ = process::wait_end(pidfd.as_fd(), GOODBYE_TIMEOUT);
+            }
+            start::end(pidfd.as_fd());
+        }
+        let group = self.trees.group(id);
+        group.kill().context("kill what is left of the box")?;
+        group.remove().context("remove the box's cgroups")?;
+        // It may be started after the host was: what it wrote has to be on the disk by then.
+        layers::sync(&self.home)
+    }
+
+    pub(super) fn build_again(&self, id: &str) -> Result<Created> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.record_of(id)?;
+        match record.info.state {
+            SandboxState::Stopped => {}
+            SandboxState::Running => {
+                return Err(Error::new(ErrorKind::Invalid, format!("box {id} runs already")));
+            }
+            SandboxState::Dead => {
+                let message = format!("box {id} has ended by itself; `glass gc` removes what is left");
+                return Err(Error::new(ErrorKind::Gone, message));
+            }
+        }
+        if let Some(pending) = record.pending.take() {
+            // It was being snapshotted while it was stopped.
+            self.adopt(&mut record, pending)?;
+            self.home.write_record(&record)?;
+        }
+        let mut spec = record.spec.clone();
+        // Whoever it was to die with has not waited.
+        spec.owner = None;
+        let users = self.users_of(&record)?;
+        let shift = !matches!(users, Users::Same);
+        let level = self.level(&spec, shift)?;
+        let limits = limit::decide(&self.trees, &spec)?;
+        let generation = record.info.generation;
+        let top = top_dir(&self.home, id, generation);
+        renew_work(&top)?;
+        let base =
+            Base { layers: layers::sources(&self.home, &record.info.chain)?, ..self.base_of(&record)? };
+        let claim = self.home.reclaim(id)?;
+        let top = Top::Directory(source(&top)?);
+        let before = Some(&record);
+        let (spec, base) = (&spec, &base);
+        let site = Site { id, spec, base, claim, users, top, limits, level, generation, before };
+        self.raise(site).map_err(|failed| match failed {
+            Failed::Step(failure) => told(failure, &self.home),
+            Failed::Other(error) => error,
+        })
+    }
+}
+
+/// Overlay refuses a work directory that an unsynced mount has left; there is nothing in it that anybody needs.
+fn renew_work(top: &std::path::Path) -> Result<()> {
+    let dir = File::open(top).context(format_args!("open {}", top.display()))?;
+    tree::remove(dir.as_fd(), "w").context(format_args!("empty {}/w", top.display()))?;
+    let work = top.join("w");
+    fs::create_dir(&work).context(format_args!("make {}", work.display()))?;
+    fs::set_permissions(&work, Permissions::from_mode(0o755)).context(format_args!("open {}", work.display()))
+}
+
+/// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
+fn is_untouched(upper: &std::path::Path) -> Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let look = || format!("look at {}", upper.display());
+    let mut entries = fs::read_dir(upper).context(look())?;
+    let meta = fs::metadata(upper).context(look())?;
+    let own = rustix::process::geteuid().as_raw();
+    Ok(entries.next().is_none() && meta.mode() & 0o7777 == 0o755 && meta.uid() == own)
+}
+
+fn is_busy(failure: &glasshouse_protocol::plan::StepFailure) -> bool {
+    failure.errno == rustix::io::Errno::BUSY.raw_os_error() && failure.on == "the old root"
+}

@@ -1,0 +1,115 @@
+//! The store: which layers there are, who refers to them, and what nobody refers to.
+//!
+//! Who refers to a layer is not counted but looked up, in the records of boxes, snapshots and images: no crash can leave
+//! a count that is wrong. Whoever makes or uses a layer that no record names yet holds a share of the store's lock; the
+//! sweep needs all of it.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `host-…` | the skeleton of the image `host`, by a fingerprint of what it was copied from |
+//! | `sha256-…` | a layer of an image, by the digest of its content |
+//! | `top-…` | what a box wrote, sealed or copied by a snapshot. Hashing it at that moment would cost its size, so its name is random and its digest is taken when somebody asks |
+//! | `merge-…` | several neighbours of a chain in one |
+//! | `dir:PATH` | a directory of the host, not in the store |
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use glasshouse_linux::{rustix, tree};
+use glasshouse_protocol::plan::Source;
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{Home, names_in};
+use crate::image;
+use crate::snapshot::records;
+
+/// Layers that the kernel can stack.
+pub(crate) const CHAIN_MAX: usize = 500;
+
+/// The name of a directory of the host as a layer.
+pub(crate) fn of_directory(path: &str) -> String {
+    format!("dir:{path}")
+}
+
+/// Where a layer's tree is.
+pub(crate) fn path(home: &Home, name: &str) -> PathBuf {
+    match name.strip_prefix("dir:") {
+        Some(path) => path.into(),
+        None => home.path("layers").join(name).join("tree"),
+    }
+}
+
+/// The layers of a chain, ready to be mounted.
+pub(crate) fn sources(home: &Home, chain: &[String]) -> Result<Vec<Source>> {
+    if chain.len() > CHAIN_MAX {
+        let message =
+            format!("a chain of {} layers is longer than the kernel takes ({CHAIN_MAX})", chain.len());
+        return Err(Error::new(ErrorKind::Limit, message));
+    }
+    chain.iter().map(|name| image::source(&path(home, name))).collect()
+}
+
+/// A name for a new layer.
+pub(crate) fn new_name(kind: &str) -> Result<String> {
+    Ok(format!("{kind}-{}", crate::sandboxes::new_id()?))
+}
+
+/// Makes a layer of a directory that is on the store's file system, by moving it.
+pub(crate) fn seal(home: &Home, tree: &Path, name: &str) -> Result<()> {
+    let layer = home.path("layers").join(name);
+    fs::create_dir(&layer).context(format_args!("make {}", layer.display()))?;
+    let sealed = fs::rename(tree, layer.join("tree"));
+    if sealed.is_err() {
+        let _ = fs::remove_dir(&layer);
+    }
+    sealed.context(format_args!("seal {} into {}", tree.display(), layer.display()))
+}
+
+/// Every layer that a record names.
+fn referenced(home: &Home) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::from([image::host::current_layer()]);
+    for id in home.ids()? {
+        // A box whose record is damaged has lost its state; one that is being made holds a share of the lock.
+        let Ok(Some(record)) = home.read_record(&id) else { continue };
+        names.extend(record.info.chain);
+        names.extend(record.info.origin);
+        if let Some(pending) = record.pending {
+            names.extend(pending.chain);
+            names.extend(pending.seals);
+        }
+    }
+    for snapshot in records::all(home)? {
+        names.extend(snapshot.chain);
+    }
+    Ok(names)
+}
+
+/// Removes the layers that no record names. How many; none if somebody is at work with layers.
+pub(crate) fn sweep(home: &Home) -> Result<usize> {
+    let Some(_alone) = home.store_exclusive()? else { return Ok(0) };
+    let referenced = referenced(home)?;
+    let mut swept = 0;
+    for name in names_in(&home.path("layers"))? {
+        if !referenced.contains(&name) {
+            remove(home, &name)?;
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// Takes a layer away: at once for everybody who looks, and then from the disk.
+fn remove(home: &Home, name: &str) -> Result<()> {
+    let (from, to) = (home.path("layers").join(name), home.path("trash").join(name));
+    fs::rename(&from, &to).context(format_args!("take {} away", from.display()))?;
+    let trash = File::open(home.path("trash")).context("open the trash")?;
+    tree::remove(trash.as_fd(), name).context(format_args!("remove layer {name}"))
+}
+
+/// Puts on disk all that was written to the store's file system.
+pub(crate) fn sync(home: &Home) -> Result<()> {
+    let dir = File::open(home.path("layers")).context("open the layers")?;
+    rustix::fs::syncfs(&dir).map_err(std::io::Error::from).context("write the layers to the disk")
+}

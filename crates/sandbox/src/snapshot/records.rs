@@ -1,0 +1,205 @@
+//! Snapshots on record: one file each, written when the layers are there.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{Home, names_in, variables, write_private};
+use crate::spec::Image;
+
+/// The layout's version, in every record.
+const VERSION: u64 = 1;
+/// Changes when the host is started.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How a snapshot was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Nothing ran: what the box had written became a layer, without a copy.
+    Rotate,
+    /// Nothing had been written since the last one.
+    Unchanged,
+    /// Something ran: it was stopped, and its files were cloned by the file system.
+    Reflink,
+    /// Something ran: it was stopped, and its files were copied.
+    Copy,
+}
+
+impl Method {
+    const ALL: [Method; 4] = [Method::Rotate, Method::Unchanged, Method::Reflink, Method::Copy];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Rotate => "rotate",
+            Method::Unchanged => "unchanged",
+            Method::Reflink => "reflink",
+            Method::Copy => "copy",
+        }
+    }
+}
+
+/// A state of a box that can be gone back to. Processes are not part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its id.
+    pub id: String,
+    /// Its other name.
+    pub name: Option<String>,
+    /// The box that it was taken of.
+    pub from: String,
+    /// What that was made from.
+    pub image: Image,
+    /// When, milliseconds since 1970.
+    pub created_ms: u64,
+    /// Its layers, uppermost first.
+    pub chain: Vec<String>,
+    /// How it was made.
+    pub method: Method,
+    /// How long that took.
+    pub took_us: u64,
+    /// Processes that ran in the box at that moment.
+    pub processes: u64,
+    /// It is on the disk, and survives the host.
+    pub durable: bool,
+    /// The start of the host during which it was made.
+    pub boot: String,
+    /// User of commands that name none.
+    pub user: String,
+    /// Working directory of commands that name none.
+    pub cwd: String,
+    /// Environment that came with the image.
+    pub env: Vec<(String, String)>,
+}
+
+impl SnapshotInfo {
+    /// What was not on the disk when the host went down may be anything.
+    pub(crate) fn check_durable(&self) -> Result<()> {
+        if self.durable || self.boot == boot() {
+            return Ok(());
+        }
+        let message = format!(
+            "snapshot {} was not on the disk yet when the host was last started, and cannot be trusted; \
+             `glass snapshot --durable` waits for the disk",
+            self.id
+        );
+        Err(Error::new(ErrorKind::Gone, message))
+    }
+}
+
+/// Which start of the host this is.
+pub(crate) fn boot() -> String {
+    fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+fn path(home: &Home, id: &str) -> PathBuf {
+    home.path("snapshots").join(format!("{id}.json"))
+}
+
+/// Writes a record; a name that another one has is refused.
+pub(crate) fn write(home: &Home, snapshot: &SnapshotInfo) -> Result<()> {
+    let _lock = home.lock()?;
+    if let Some(name) = &snapshot.name
+        && all(home)?.iter().any(|other| other.name.as_ref() == Some(name) && other.id != snapshot.id)
+    {
+        return Err(Error::new(ErrorKind::Exists, format!("a snapshot named {name:?} is there already")));
+    }
+    let target = path(home, &snapshot.id);
+    let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
+    write_private(&temporary, &to_json(snapshot).to_string())?;
+    fs::rename(&temporary, &target).context(format_args!("write {}", target.display()))
+}
+
+/// Removes a record. Layers that only it named go with the next sweep.
+pub(crate) fn remove(home: &Home, id: &str) -> Result<()> {
+    let path = path(home, id);
+    fs::remove_file(&path).context(format_args!("remove {}", path.display()))
+}
+
+/// All snapshots, oldest first. What a killed writer left is removed on the way.
+pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
+    let mut snapshots = Vec::new();
+    for file in names_in(&home.path("snapshots"))? {
+        let Some(id) = file.strip_suffix(".json") else { continue };
+        snapshots.extend(read(home, id)?);
+    }
+    snapshots.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
+    Ok(snapshots)
+}
+
+fn read(home: &Home, id: &str) -> Result<Option<SnapshotInfo>> {
+    let path = path(home, id);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.context(format_args!("read {}", path.display()))?,
+    };
+    let damaged = || {
+        let message =
+            format!("{} is damaged; `glass snapshots remove {id}` removes the snapshot", path.display());
+        Error::new(ErrorKind::Failed, message)
+    };
+    let value = serde_json::from_slice(&text).map_err(|_| damaged())?;
+    from_json(&value).map(Some).ok_or_else(damaged)
+}
+
+/// The snapshot that an id, the beginning of one, or a name stands for.
+pub(crate) fn find(home: &Home, name: &str) -> Result<SnapshotInfo> {
+    let unknown = || {
+        let message = format!("there is no snapshot {name:?}; `glass snapshots` shows those that are");
+        Error::new(ErrorKind::NotFound, message)
+    };
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err(unknown());
+    }
+    if let Some(snapshot) = read(home, name)? {
+        return Ok(snapshot);
+    }
+    let mut all = all(home)?;
+    if let Some(at) = all.iter().position(|snapshot| snapshot.name.as_deref() == Some(name)) {
+        return Ok(all.swap_remove(at));
+    }
+    all.retain(|snapshot| name.len() >= 4 && snapshot.id.starts_with(name));
+    match all.len() {
+        1 => Ok(all.swap_remove(0)),
+        0 => Err(unknown()),
+        _ => {
+            let message = format!("{name:?} stands for more than one snapshot; write more of the id");
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+    }
+}
+
+fn to_json(snapshot: &SnapshotInfo) -> Value {
+    json!({
+        "version": VERSION, "id": snapshot.id, "name": snapshot.name, "from": snapshot.from,
+        "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
+        "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
+        "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
+        "env": snapshot.env,
+    })
+}
+
+fn from_json(value: &Value) -> Option<SnapshotInfo> {
+    let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+    let number = |key: &str| value.get(key)?.as_u64();
+    let method = text("method")?;
+    let layer = |name: &Value| name.as_str().map(str::to_owned);
+    Some(SnapshotInfo {
+        id: text("id")?,
+        name: text("name"),
+        from: text("from")?,
+        image: text("image")?.parse().ok()?,
+        created_ms: number("created_ms")?,
+        chain: value.get("chain")?.as_array()?.iter().map(layer).collect::<Option<_>>()?,
+        method: Method::ALL.into_iter().find(|m| m.name() == method)?,
+        took_us: number("took_us")?,
+        processes: number("processes")?,
+        durable: value.get("durable")?.as_bool()?,
+        boot: text("boot")?,
+        user: text("user")?,
+        cwd: text("cwd")?,
+        env: variables(value.get("env")?)?,
+    })
+}

@@ -1,0 +1,249 @@
+//! What can be done with a box's state: kept, gone back to, copied, stopped.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::home::BoxRecord;
+use crate::image::Base;
+use crate::sandbox::Sandbox;
+use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
+use crate::snapshot::layers;
+use crate::snapshot::records::{self, SnapshotInfo};
+use crate::spec::{Image, SandboxInfo, SandboxSpec};
+
+/// How a snapshot is to be taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotOptions {
+    /// A name beside the id.
+    pub name: Option<String>,
+    /// Wait until it is on the disk.
+    pub durable: bool,
+}
+
+impl Sandboxes {
+    /// Keeps the state of a box. The answer says how; processes are not part of it.
+    pub async fn snapshot(&self, name: &str, options: SnapshotOptions) -> Result<SnapshotInfo> {
+        check_name(options.name.as_deref())?;
+        let info = self.info(name).await?;
+        let (house, id) = (self.clone(), info.id.clone());
+        let taken = blocking(move || house.take(&id, options)).await?;
+        self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()));
+        Ok(taken)
+    }
+
+    fn take(&self, id: &str, options: SnapshotOptions) -> Result<SnapshotInfo> {
+        let home = self.home();
+        let _share = home.store_shared()?;
+        let before = self.on_record(id)?;
+        let layer = layers::new_name("top")?;
+        let start = Instant::now();
+        let taken = self.runtime(before.info.runtime).snapshot(id, &layer)?;
+        let took_us = start.elapsed().as_micros() as u64;
+        if options.durable {
+            layers::sync(home)?;
+        }
+        let BoxRecord { info, given, .. } = before;
+        let snapshot = SnapshotInfo {
+            id: new_id()?,
+            name: options.name,
+            from: info.id,
+            image: info.root_image,
+            created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+            chain: taken.chain,
+            method: taken.method,
+            took_us,
+            processes: taken.processes,
+            durable: options.durable,
+            boot: records::boot(),
+            user: given.user,
+            cwd: given.cwd,
+            env: given.env,
+        };
+        records::write(home, &snapshot)?;
+        Ok(snapshot)
+    }
+
+    fn on_record(&self, id: &str) -> Result<BoxRecord> {
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
+        self.home().read_record(id)?.ok_or_else(unknown)
+    }
+
+    /// All snapshots, oldest first.
+    pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let house = self.clone();
+        blocking(move || records::all(house.home())).await
+    }
+
+    /// A snapshot, by its id, the beginning of it, or its name.
+    pub async fn snapshot_info(&self, name: &str) -> Result<SnapshotInfo> {
+        records::find(self.home(), name)
+    }
+
+    /// Removes a snapshot, and the layers that nobody else stands on. Its id.
+    pub async fn remove_snapshot(&self, name: &str) -> Result<String> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let snapshot = records::find(house.home(), &name)?;
+            records::remove(house.home(), &snapshot.id)?;
+            layers::sweep(house.home())?;
+            Ok(snapshot.id)
+        })
+        .await
+    }
+
+    /// Kills everything in a box and puts it back to what it began with. Its first process lives on.
+    pub async fn reset(&self, name: &str) -> Result<SandboxInfo> {
+        let info = self.info(name).await?;
+        self.put_back(info, "reset", None).await
+    }
+
+    /// Kills everything in a box and puts it on the state of a snapshot.
+    pub async fn restore(&self, name: &str, snapshot: &str) -> Result<SandboxInfo> {
+        let info = self.info(name).await?;
+        let snapshot = records::find(self.home(), snapshot)?;
+        snapshot.check_durable()?;
+        if snapshot.image != info.root_image {
+            let message = format!(
+                "snapshot {} is of the image {} and box {} of {}; `glass fork {}` makes a box of it",
+                snapshot.id, snapshot.image, info.id, info.root_image, snapshot.id
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        self.put_back(info, "restore", Some(snapshot)).await
+    }
+
+    async fn put_back(&self, info: SandboxInfo, what: &str, to: Option<SnapshotInfo>) -> Result<SandboxInfo> {
+        let (house, id) = (self.clone(), info.id.clone());
+        let snapshot = to.as_ref().map(|to| to.id.clone());
+        let after = blocking(move || {
+            let _share = house.home().store_shared()?;
+            let record = house.on_record(&id)?;
+            let chain = to.map_or(record.info.origin, |to| to.chain);
+            house.runtime(record.info.runtime).restore(&id, chain)?;
+            Ok(house.on_record(&id)?.info)
+        })
+        .await?;
+        self.record(&info, &[]).state(what, snapshot.as_deref(), None);
+        let house = self.clone();
+        blocking(move || layers::sweep(house.home())).await?;
+        Ok(after)
+    }
+
+    /// Makes boxes on the state of a box, with what that one was asked to be, or on a snapshot. None of them shares
+    /// anything that can be written.
+    pub async fn fork(&self, name: &str, count: usize) -> Result<Vec<Sandbox>> {
+        let (base, spec) = self.fork_of(name).await?;
+        let mut made = Vec::new();
+        for _ in 0..count {
+            match self.create_on(&spec, &base).await {
+                Ok(sandbox) => made.push(sandbox),
+                Err(e) => {
+                    // All or none.
+                    for sandbox in made {
+                        let _ = sandbox.destroy().await;
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// What the forks of a box or of a snapshot stand on, and what they are asked to be.
+    async fn fork_of(&self, name: &str) -> Result<(Forked, SandboxSpec)> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let home = house.home();
+            let share = home.store_shared()?;
+            let id = match home.resolve(&name) {
+                Ok(id) => id,
+                Err(_) => {
+                    let snapshot = records::find(home, &name).map_err(|e| match e.kind() {
+                        ErrorKind::NotFound => Error::new(
+                            ErrorKind::NotFound,
+                            format!("there is no box and no snapshot {name:?}; `glass list` and `glass snapshots` show those that are"),
+                        ),
+                        _ => e,
+                    })?;
+                    let image = Image::Snapshot(snapshot.id);
+                    let base = crate::image::resolve(home, &image)?;
+                    return Ok((Forked { base, _share: share }, SandboxSpec { image, ..SandboxSpec::default() }));
+                }
+            };
+            let record = house.on_record(&id)?;
+            let layer = layers::new_name("top")?;
+            let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
+            house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()));
+            let base = Base {
+                image: record.info.root_image.clone(),
+                layers: layers::sources(home, &taken.chain)?,
+                chain: taken.chain,
+                trees: crate::image::trees_of(&record.info.root_image)?,
+                user: record.given.user,
+                cwd: record.given.cwd,
+                env: record.given.env,
+            };
+            Ok((Forked { base, _share: share }, SandboxSpec { name: None, owner: None, ..record.spec }))
+        })
+        .await
+    }
+
+    async fn create_on(&self, spec: &SandboxSpec, forked: &Forked) -> Result<Sandbox> {
+        let (house, asked, base) = (self.clone(), spec.clone(), forked.base.clone());
+        let created =
+            blocking(move || house.runtime(asked.runtime).create(&new_id()?, &asked, &base)).await?;
+        self.welcome(created, spec).await
+    }
+
+    /// Ends a box and keeps what it has written; it can be started again. Its id.
+    pub async fn stop(&self, name: &str) -> Result<String> {
+        let info = self.info(name).await?;
+        let (house, id) = (self.clone(), info.id.clone());
+        blocking(move || house.runtime(info.runtime).stop(&id)).await?;
+        let info = self.info(&info.id).await?;
+        self.record(&info, &[]).state("stop", None, None);
+        Ok(info.id)
+    }
+
+    /// Starts a box that was stopped, on what it had written.
+    pub async fn start(&self, name: &str) -> Result<Sandbox> {
+        let info = self.info(name).await?;
+        let (house, id) = (self.clone(), info.id.clone());
+        let (created, env) = blocking(move || {
+            let _share = house.home().store_shared()?;
+            let record = house.on_record(&id)?;
+            Ok((house.runtime(record.info.runtime).start(&id)?, record.spec.env))
+        })
+        .await?;
+        self.resume(created, &env).await
+    }
+}
+
+/// What forks stand on; kept from being swept away until they are on record.
+struct Forked {
+    base: Base,
+    _share: std::fs::File,
+}
+
+impl Sandbox {
+    /// Keeps its state.
+    pub async fn snapshot(&self, options: SnapshotOptions) -> Result<SnapshotInfo> {
+        self.house().snapshot(self.id(), options).await
+    }
+
+    /// Kills everything in it and puts it back to what it began with.
+    pub async fn reset(&self) -> Result<()> {
+        self.house().reset(self.id()).await.map(drop)
+    }
+
+    /// Kills everything in it and puts it on the state of a snapshot.
+    pub async fn restore(&self, snapshot: &str) -> Result<()> {
+        self.house().restore(self.id(), snapshot).await.map(drop)
+    }
+
+    /// Makes boxes on its state.
+    pub async fn fork(&self, count: usize) -> Result<Vec<Sandbox>> {
+        self.house().fork(self.id(), count).await
+    }
+}
