@@ -1,0 +1,10 @@
+//! State: snapshots, resets, restores, forks, and boxes that are stopped and started again; as root and as an ordinary
+//! user, by the program, as users do it.
+
+mod crash;
+mod faults;
+mod forks;
+mod life;
+mod reset;
+mod snapshots;
+mod stage;

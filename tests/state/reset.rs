@@ -1,0 +1,85 @@
+//! A reset leaves nothing.
+
+use crate::stage::Stage;
+
+/// All that a box can see of itself, but for times and numbers that only count.
+const LOOK: &str = "find / -xdev \\( -path /proc -o -path /sys -o -path /usr \\) -prune -o -printf '%p %y %m %U:%G %s %l\\n' \
+    | grep -v '^/ d\\|^/tmp d\\|^/workspace d\\|^/home/user d\\|^/etc d\\|^/var' | sort; ls -A /dev/shm /tmp; ipcs -a | grep -c 0x; \
+    ls /proc | grep -c '^[0-9]'; cat /proc/net/unix | wc -l";
+
+#[test]
+fn a_reset_box_is_like_a_new_one() {
+    for stage in Stage::each(&[]) {
+        let new = stage.sh(LOOK);
+        stage.sh(
+            "echo x > /workspace/a; echo x > /tmp/b; echo x > /home/user/c; echo x > /dev/shm/d; rm -rf /etc/ssl; \
+             ipcmk -M 4096 -Q -S 3 >/dev/null; (setsid sleep 1000 &) >/dev/null 2>&1; mkdir /workspace/deep; true",
+        );
+        stage.ok(&["exec", &stage.id, "--background", "--", "sleep", "1000"]);
+        assert_ne!(stage.sh(LOOK), new, "{:?}: the test sees what it left", stage.house.mode);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh(LOOK), new, "{:?}", stage.house.mode);
+        // Again, and from a state that was already reset.
+        stage.sh("echo y > /workspace/z");
+        stage.ok(&["reset", &stage.id]);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh(LOOK), new, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn walls_and_limits_stand_after_it() {
+    for stage in Stage::each(&["--pids", "30", "--timeout", "20s"]) {
+        for _ in 0..2 {
+            stage.ok(&["reset", &stage.id]);
+        }
+        let facts = "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; ls /dev | tr '\\n' ' '";
+        let fresh = stage.ok(&["create"]);
+        assert_eq!(stage.sh(facts), stage.sh_in(&fresh, facts), "{:?}", stage.house.mode);
+        let bomb = "for i in $(seq 60); do sleep 30 & done; wait";
+        let ran = stage.house.run(&["exec", &stage.id, "--shell", "--timeout", "2s", "--", bomb]);
+        assert_ne!(ran.0, 0, "{:?}: {ran:?}", stage.house.mode);
+        // Landlock stands on the new root: files work, and what it forbids stays forbidden.
+        stage.sh("echo x > /workspace/a && cat /workspace/a && mkdir /tmp/t && mv /workspace/a /tmp/t/");
+    }
+}
+
+#[test]
+fn a_read_only_box_stays_read_only() {
+    for stage in Stage::each(&["--read-only"]) {
+        stage.sh("echo x > /tmp/a");
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh("ls /tmp; touch /workspace/x 2>&1 | grep -o 'Read-only' "), "Read-only");
+        let taken = stage.json(&["snapshot", &stage.id]);
+        assert_eq!(taken["method"], "unchanged");
+    }
+}
+
+#[test]
+fn a_box_with_a_limited_disk_is_reset_and_says_why_it_is_not_snapshotted() {
+    for stage in Stage::each(&["--disk", "8m"]) {
+        stage.sh("head -c 4000000 /dev/zero > a");
+        assert!(stage.refused(&["snapshot", &stage.id]).contains("--disk"));
+        assert!(stage.refused(&["stop", &stage.id]).contains("--disk"));
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh("ls"), "");
+        stage.sh("head -c 6000000 /dev/zero > a");
+        let (code, ..) = stage.house.run(&["exec", &stage.id, "--shell", "--", "head -c 6000000 /dev/zero > b"]);
+        assert_ne!(code, 0, "{:?}: the limit is gone", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_box_that_was_restored_is_reset_to_where_it_began() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a");
+        let snapshot = stage.snapshot();
+        let fork = stage.ok(&["fork", &snapshot]);
+        stage.sh_in(&fork, "echo two > a; echo three > b");
+        stage.ok(&["reset", &fork]);
+        assert_eq!(stage.sh_in(&fork, "cat a; ls"), "one\na", "a fork began with what it was forked from");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh("ls"), "");
+    }
+}

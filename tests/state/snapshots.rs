@@ -1,0 +1,152 @@
+//! What was kept is what comes back.
+
+use crate::stage::Stage;
+
+#[test]
+fn a_restore_gives_back_what_was_there_then() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a; mkdir d; echo x > d/f; ln a b; ln -s a c; chmod 751 d; rm -rf /etc/ssl");
+        let list = "ls -lRn --time-style=+ /workspace | sed 's/^total.*//'; cat a b c d/f; ls -d /etc/ssl 2>&1";
+        let before = stage.sh(list);
+        let first = stage.snapshot();
+        assert_eq!(stage.sh(list), before, "{:?}: a snapshot changes nothing", stage.house.mode);
+        stage.sh("echo two > a; rm b c; rm -r d; mkdir -p /etc/ssl; touch new");
+        let second = stage.snapshot();
+        let after = stage.sh(list);
+        assert_ne!(before, after);
+        for (snapshot, expected) in [(&first, &before), (&second, &after), (&first, &before)] {
+            stage.ok(&["restore", &stage.id, snapshot]);
+            assert_eq!(&stage.sh(list), expected, "{:?}", stage.house.mode);
+        }
+    }
+}
+
+#[test]
+fn a_directory_is_moved_and_stays_moved() {
+    for stage in Stage::each(&[]) {
+        stage.sh("mkdir -p d/e; echo x > d/e/f; echo y > d/g");
+        stage.snapshot();
+        // With privilege the kernel moves it; without, `mv` copies it. Both have to survive.
+        stage.sh("mv d moved; rm moved/g; echo z > moved/e/h");
+        let expected = "h\nx\nz\nno d";
+        let look = "ls moved/e | grep h; cat moved/e/f moved/e/h; ls d 2>/dev/null || echo no d; ! ls moved/g 2>/dev/null";
+        assert_eq!(stage.sh(look), expected, "{:?}", stage.house.mode);
+        let snapshot = stage.snapshot();
+        stage.sh("rm -rf /workspace/moved");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        assert_eq!(stage.sh(look), expected, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn what_is_odd_survives() {
+    for stage in Stage::each(&[]) {
+        let make = "printf x > \"$(printf 'new\\nline')\"; printf y > \"$(printf 'caf\\351')\"; \
+                    printf z > $(printf '%0255d' 7); truncate -s 1T sparse; printf end >> sparse; mkfifo pipe; \
+                    chmod 000 pipe; setfattr -n user.k -v v sparse 2>/dev/null; chmod 4711 pipe";
+        stage.sh(make);
+        let look = "ls -b; stat -c '%n %s %a %F' sparse pipe; tail -c 3 sparse; du -k sparse | cut -f1";
+        let before = stage.sh(look);
+        let snapshot = stage.snapshot();
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh("ls | wc -l"), "0");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        assert_eq!(stage.sh(look), before, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn it_is_told_how_it_was_made() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a");
+        let first = stage.json(&["snapshot", &stage.id, "--name", "first"]);
+        assert_eq!((&first["method"], &first["processes"]), (&"rotate".into(), &0.into()));
+        assert_eq!((&first["durable"], &first["from"]), (&false.into(), &stage.id.clone().into()));
+        let again = stage.json(&["snapshot", &stage.id]);
+        assert_eq!((&again["method"], &again["layers"]), (&"unchanged".into(), &first["layers"]));
+        let durable = stage.json(&["snapshot", &stage.id, "--durable"]);
+        assert_eq!(durable["durable"], true);
+        let all = stage.json(&["snapshots"]);
+        assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+        let log = stage.ok(&["log", &stage.id]);
+        assert!(log.contains(&format!("snapshot {} rotate", first["id"].as_str().unwrap_or("?"))), "{log}");
+    }
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_noticed() {
+    for stage in Stage::each(&[]) {
+        let writer = "exec 9> open; echo first >&9; echo ready > ready; while :; do sleep 1; done";
+        stage.ok(&["exec", &stage.id, "--background", "--shell", "--", writer]);
+        stage.sh("until [ -e ready ]; do :; done");
+        let taken = stage.json(&["snapshot", &stage.id]);
+        assert!(taken["method"] == "copy" || taken["method"] == "reflink", "{taken}");
+        assert!(taken["processes"].as_u64().is_some_and(|n| n > 0), "{taken}");
+        // It goes on, and what it writes from now on is not in the snapshot.
+        stage.sh("kill -0 $(pgrep -o sh); echo second >> open");
+        let fork = stage.ok(&["fork", taken["id"].as_str().expect("it has an id")]);
+        assert_eq!(stage.sh_in(&fork, "cat open; ps ax | grep -c '[s]leep' || true"), "first\n0");
+        assert_eq!(stage.sh("cat open"), "first\nsecond");
+    }
+}
+
+#[test]
+fn a_snapshot_outlives_its_box_and_goes_when_it_is_removed() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo kept > a");
+        let name = stage.ok(&["snapshot", &stage.id, "--name", "kept"]);
+        stage.ok(&["kill", &stage.id]);
+        let fork = stage.ok(&["fork", "kept"]);
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+        assert_eq!(stage.ok(&["snapshots", "remove", "kept"]), name);
+        // The fork still stands on its layer.
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+        assert_eq!(stage.layers().len(), 1);
+        stage.ok(&["kill", &fork]);
+        stage.ok(&["gc"]);
+        assert_eq!(stage.layers(), [""; 0]);
+    }
+}
+
+#[test]
+fn nonsense_gets_one_sentence() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a");
+        stage.ok(&["snapshot", &stage.id, "--name", "one"]);
+        for (args, word) in [
+            (vec!["snapshot", "nosuchbox"], "no box"),
+            (vec!["snapshot", &stage.id, "--name", "../x"], "cannot be a name"),
+            (vec!["snapshot", &stage.id, "--name", "one"], "there already"),
+            (vec!["restore", &stage.id, "nosuch"], "no snapshot"),
+            (vec!["restore", "nosuchbox", "one"], "no box"),
+            (vec!["fork", "nosuch"], "no box and no snapshot"),
+            (vec!["snapshots", "remove", "nosuch"], "no snapshot"),
+            (vec!["start", &stage.id], "runs already"),
+            (vec!["create", "--image", "snapshot:nosuch"], "no snapshot"),
+        ] {
+            let sentence = stage.refused(&args);
+            assert!(sentence.contains(word), "{args:?}: {sentence}");
+        }
+        assert_eq!(stage.sh("cat a"), "one");
+    }
+}
+
+#[test]
+fn commands_that_come_meanwhile_wait_and_are_not_lost() {
+    for stage in Stage::each(&[]) {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                for n in 0..40 {
+                    assert_eq!(stage.sh(&format!("echo {n} >> log; echo {n}")), n.to_string());
+                }
+            });
+            for n in 0..20 {
+                stage.ok(&["snapshot", &stage.id]);
+                assert!(!stage.sh(&format!("echo {n}; true")).is_empty());
+            }
+            worker.join().expect("no command was lost");
+        });
+        let expected: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+        assert_eq!(stage.sh("cat log"), expected.join("\n"), "{:?}", stage.house.mode);
+    }
+}
