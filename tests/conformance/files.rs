@@ -1,17 +1,21 @@
 //! Contents of files: read in ranges, written whole or not at all.
 
 use std::os::unix::fs::PermissionsExt;
+use std::task::Poll;
 
+use glasshouse_linux::process::signal_pid;
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, FileKind, Sandbox};
 
 use crate::follow::Follow;
-use crate::stage::{Stage, exit_of, on_every_runtime, perl, shell, stdout_of};
+use crate::stage::{Stage, exit_of, on_every_runtime, perl, settle, shell, stdout_of, within};
 
 on_every_runtime![
     what_is_written_is_read,
     ranges_are_read,
     a_far_place_of_a_huge_file_is_read,
     a_reader_never_sees_half_a_file,
+    a_write_that_is_given_up_leaves_nothing,
+    a_call_that_stands_still_holds_up_nobody,
     a_mode_is_set_or_kept,
     directories_above_are_made,
     a_file_behind_a_link_is_written_and_the_link_stays,
@@ -94,6 +98,70 @@ async fn a_reader_never_sees_half_a_file(sandbox: &Sandbox) {
     sandbox.write_file("stop", b"", None).await.unwrap();
     assert_eq!(reader.end().await.exit, Exit::Code { code: 0 }, "{reader:?}");
     assert_eq!(stdout_of(sandbox, "ls -A").await, "file\nstop\n", "nothing half is left");
+}
+
+async fn a_write_that_is_given_up_leaves_nothing(sandbox: &Sandbox) {
+    let bytes = noise(8 << 20, 5);
+    for path in ["file", "new"] {
+        // In all the places where it can be: before the first word, between two pieces, within one.
+        for waits in 1..12 {
+            sandbox.write_file("file", b"old", None).await.unwrap();
+            let given_up = give_up_after(waits, sandbox.write_file(path, &bytes, None)).await;
+            assert!(given_up || waits > 1, "all of it was taken without a wait");
+            settle("nothing half is left", async || !stdout_of(sandbox, "ls -A").await.contains('~')).await;
+            match sandbox.read_file(path, 0, None).await {
+                // It was done before it had to wait so often, or its last word had been said: then it is there, whole.
+                Ok(found) if found == bytes => {
+                    assert!(waits > 1, "the first wait is for the box, before any content");
+                    sandbox.remove_file(path, false).await.unwrap();
+                }
+                Ok(found) => assert!(path == "file" && found == b"old" && given_up, "after {waits} waits"),
+                Err(e) => assert!(
+                    path == "new" && e.kind() == ErrorKind::NotFound && given_up,
+                    "after {waits} waits: {e}"
+                ),
+            }
+        }
+    }
+}
+
+async fn a_call_that_stands_still_holds_up_nobody(sandbox: &Sandbox) {
+    sandbox.write_file("file", b"here", None).await.unwrap();
+    // A guest that stands still leaves the way to it full, with a half of something at its end.
+    let guest = sandbox.info().pid;
+    signal_pid(guest, 19).unwrap();
+    let long = "x".repeat(100_000);
+    let mut calls: Vec<_> = (0..8).map(|_| Box::pin(sandbox.stat(&long, false))).collect();
+    std::future::poll_fn(|context| {
+        for call in &mut calls {
+            assert!(call.as_mut().poll(context).is_pending(), "a box that stands still has answered");
+        }
+        Poll::Ready(())
+    })
+    .await;
+    signal_pid(guest, 18).unwrap();
+    // Some are given up, some are kept and not asked again; the rest goes on as if they were not there.
+    calls.truncate(4);
+    let read = within("the box answers", sandbox.read_file("file", 0, None)).await;
+    assert_eq!(read.unwrap(), b"here");
+    for call in calls {
+        let refused = within("it is answered when it is asked again", call).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    }
+}
+
+/// Drops some work when it has had to wait so many times. Whether it came to that.
+async fn give_up_after(waits: usize, work: impl Future) -> bool {
+    let mut work = std::pin::pin!(work);
+    let mut polls = 0;
+    std::future::poll_fn(|context| {
+        if work.as_mut().poll(context).is_ready() {
+            return Poll::Ready(false);
+        }
+        polls += 1;
+        if polls < waits { Poll::Pending } else { Poll::Ready(true) }
+    })
+    .await
 }
 
 async fn a_mode_is_set_or_kept(sandbox: &Sandbox) {

@@ -16,6 +16,8 @@ pub(crate) const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Frames of one stream that wait for their reader: as many as credit allows, and some room for replies.
 pub(crate) const STREAM_FRAMES: usize = (STREAM_CREDIT / FRAME_COST) as usize + 64;
+/// No further frame is put on its way to a guest that leaves this much waiting; whoever sends waits instead.
+pub(crate) const UNSENT_BYTES_HIGH: usize = 256 * 1024;
 /// Pieces of output that wait for the caller.
 pub(crate) const EVENTS: usize = 16;
 /// Requests that wait for a box's driver.

@@ -4,19 +4,20 @@
 //! the credit that it was given, and one word out of place closes the link for good.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
 use glasshouse_protocol::limits::{FRAME_BODY_MAX, FRAME_COST, STREAM_CREDIT};
 use glasshouse_protocol::{Failure, FailureKind, Hello, Reply, Request, VERSION};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::limits::{REPLY_TIMEOUT, STREAM_FRAMES};
+use crate::limits::{REPLY_TIMEOUT, STREAM_FRAMES, UNSENT_BYTES_HIGH};
 
 /// The stream of what needs no answer: nobody listens there.
 const NOBODY: u32 = u32::MAX;
@@ -28,9 +29,9 @@ pub(crate) struct Link {
 }
 
 struct Shared {
-    writer: tokio::sync::Mutex<Outgoing>,
+    outgoing: Arc<Outgoing>,
     streams: Mutex<Streams>,
-    reader: Mutex<Option<tokio::task::AbortHandle>>,
+    tasks: Mutex<Vec<tokio::task::AbortHandle>>,
 }
 
 #[derive(Default)]
@@ -48,26 +49,104 @@ struct Open {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            reader.abort();
+        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            task.abort();
         }
     }
 }
 
-/// What is on its way to the guest. A caller may be dropped in the middle of a frame; whoever sends next sends its rest
-/// first, so the guest never sees half of one.
+/// What is on its way to the guest. Frames are put here whole, and what the socket does not take at once is sent by a
+/// task of its own: a caller that is dropped leaves no half frame, and one that stands still holds up nobody.
 struct Outgoing {
     half: OwnedWriteHalf,
+    queue: Mutex<Queue>,
+    /// There is something to send.
+    more: Notify,
+    /// Something was sent, or nothing ever will be.
+    moved: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
     unsent: Vec<u8>,
+    /// All bytes that were sent, ever.
+    sent: u64,
+    /// Why nothing is sent any more.
+    failed: Option<io::ErrorKind>,
 }
 
 impl Outgoing {
-    async fn flush(&mut self) -> std::io::Result<()> {
-        while !self.unsent.is_empty() {
-            let n = self.half.write(&self.unsent).await?;
-            self.unsent.drain(..n);
+    fn new(half: OwnedWriteHalf) -> Outgoing {
+        Outgoing { half, queue: Mutex::default(), more: Notify::new(), moved: Notify::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a frame: waits for room, puts it there, and waits until it is gone.
+    async fn send(&self, stream: u32, kind: Kind, body: &[u8]) -> io::Result<()> {
+        let mut ends_at = None;
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            // From here on: what moves while we look is not missed.
+            moved.as_mut().enable();
+            {
+                let mut queue = self.queue();
+                if ends_at.is_none() && queue.unsent.len() < UNSENT_BYTES_HIGH {
+                    frame::put(&mut queue.unsent, stream, kind, body);
+                    ends_at = Some(queue.sent + queue.unsent.len() as u64);
+                    self.send_now(&mut queue);
+                    if !queue.unsent.is_empty() {
+                        self.more.notify_one();
+                    }
+                }
+                if ends_at.is_some_and(|end| queue.sent >= end) {
+                    return Ok(());
+                }
+                if let Some(kind) = queue.failed {
+                    return Err(kind.into());
+                }
+            }
+            moved.await;
         }
-        Ok(())
+    }
+
+    /// Sends as much as goes without waiting.
+    fn send_now(&self, queue: &mut Queue) {
+        while queue.failed.is_none() && !queue.unsent.is_empty() {
+            match self.half.try_write(&queue.unsent) {
+                Ok(n) => {
+                    queue.unsent.drain(..n);
+                    queue.sent += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => queue.failed = Some(e.kind()),
+            }
+        }
+    }
+}
+
+/// Sends what callers have put into the queue, for as long as that goes.
+async fn send_on(outgoing: Arc<Outgoing>) {
+    loop {
+        outgoing.more.notified().await;
+        loop {
+            let ready = outgoing.half.writable().await;
+            let over = {
+                let mut queue = outgoing.queue();
+                if let Err(e) = ready {
+                    queue.failed = Some(e.kind());
+                }
+                outgoing.send_now(&mut queue);
+                queue.unsent.is_empty() || queue.failed.is_some()
+            };
+            outgoing.moved.notify_waiters();
+            if over {
+                break;
+            }
+        }
     }
 }
 
@@ -87,12 +166,14 @@ impl Link {
         let stream = UnixStream::from_std(stream).context("use the stream to the guest")?;
         let (read, write) = stream.into_split();
         let shared = Arc::new(Shared {
-            writer: tokio::sync::Mutex::new(Outgoing { half: write, unsent: Vec::new() }),
+            outgoing: Arc::new(Outgoing::new(write)),
             streams: Mutex::default(),
-            reader: Mutex::default(),
+            tasks: Mutex::default(),
         });
         let reader = tokio::spawn(receive(read, Arc::downgrade(&shared)));
-        *shared.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.abort_handle());
+        let sender = tokio::spawn(send_on(shared.outgoing.clone()));
+        *shared.tasks.lock().unwrap_or_else(PoisonError::into_inner) =
+            vec![reader.abort_handle(), sender.abort_handle()];
         let link = Link { shared };
         link.send(0, &Request::Hello(Hello { version: VERSION, features: Vec::new() })).await?;
         Ok(link)
@@ -160,9 +241,7 @@ impl Link {
     }
 
     async fn send_frame(&self, stream: u32, kind: Kind, body: &[u8]) -> Result<()> {
-        let mut outgoing = self.shared.writer.lock().await;
-        frame::put(&mut outgoing.unsent, stream, kind, body);
-        outgoing.flush().await.map_err(|e| {
+        self.shared.outgoing.send(stream, kind, body).await.map_err(|e| {
             let message = format!("the box is gone: {e}");
             Error::new(ErrorKind::Gone, message)
         })
