@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use glasshouse_linux::process::{open as open_process, signal_pid, start_ticks, wait_end};
-use glasshouse_sandbox::{ErrorKind, Exit, Killer, Limits, Sandbox, SandboxSpec, SandboxState};
+use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Killer, Limits, Sandbox, SandboxSpec, SandboxState};
 
 use crate::follow::Follow;
 use crate::stage::{Stage, WAIT_LIMIT, argv, on_every_runtime, open, settle, shell, stdout_of};
@@ -25,6 +25,7 @@ on_every_runtime![
     an_owner_that_is_not_there_is_refused,
     nothing_of_a_box_is_left_when_it_is_removed,
     a_crowd_goes_with_its_box,
+    a_crowd_dies_with_its_box,
     boxes_do_not_see_each_others_files,
 ];
 
@@ -239,6 +240,24 @@ async fn a_crowd_goes_with_its_box(stage: &Stage) {
         assert_eq!(exec.collect().await.report.exit, Exit::Killed { by: Killer::Destroy });
     }
     settle("none of them is left", async || processes_with(&marker) == 0).await;
+}
+
+async fn a_crowd_dies_with_its_box(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    let marker = stage.marker();
+    let mut crowd = Vec::new();
+    for n in 0..20 {
+        let spec = argv(&["sleep", &marker]);
+        crowd.push(sandbox.exec(ExecSpec { background: n % 2 == 0, ..spec }).await.unwrap());
+    }
+    settle("all of them run", async || processes_with(&marker) == 20).await;
+    signal_pid(sandbox.info().pid, 9).unwrap();
+    // Nobody is left to end them, and nobody needs to come and clean up first.
+    settle("none of them is left", async || processes_with(&marker) == 0).await;
+    for exec in crowd {
+        let exit = exec.collect().await.report.exit;
+        assert!(matches!(exit, Exit::BoxGone { .. }), "{exit:?}");
+    }
 }
 
 async fn boxes_do_not_see_each_others_files(stage: &Stage) {

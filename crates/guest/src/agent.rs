@@ -291,9 +291,12 @@ impl Agent {
             let _ = connection.flush();
         }
         if !self.config.contained {
-            let ids: Vec<u64> = self.execs.keys().copied().collect();
-            for id in ids {
-                let _ = self.kill(id, Exit::Killed { by: Killer::Destroy });
+            // All at once, and one search for what that misses: a search for each of many commands would outlast the
+            // patience of whoever waits for us.
+            for mark in
+                self.execs.values().filter(|exec| exec.main.is_none()).filter_map(|exec| exec.mark.as_ref())
+            {
+                let _ = self.tracker.strike(mark);
             }
             let _ = crate::track::kill_family();
         }

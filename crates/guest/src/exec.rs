@@ -124,6 +124,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) filter: Option<&'a glasshouse_linux::seccomp::Program>,
     pub(crate) enter: &'a [OwnedFd],
     pub(crate) tag: bool,
+    pub(crate) contained: bool,
     pub(crate) knobs: &'a Knobs,
 }
 
@@ -180,6 +181,8 @@ impl Exec {
             cgroup: mark.cgroup(),
             enter: around.enter.iter().map(AsFd::as_fd).collect(),
             tag: around.tag,
+            // In a box the kernel sees to it; elsewhere nothing else would, were we killed.
+            dies_with_starter: !around.contained,
             landlock: around.landlock,
             filter: around.filter,
         };
@@ -291,6 +294,7 @@ impl Exec {
             filter: None,
             enter: &[],
             tag: false,
+            contained: false,
             knobs: &knobs,
         };
         let [stdin, stdout, stderr] = stdio;

@@ -157,11 +157,20 @@ impl Tracker {
             (Some(directory), _, _) => directory.kill(),
             (None, Some(tag), Some(proc)) => hunt(|| Ok(all_tagged(proc.as_fd(), &tag.name))),
             _ if mark.leader > 0 => {
-                let leader = mark.leader;
-                process::signal_group(leader, libc_sigkill())?;
-                hunt(|| Ok(descendants(leader)))
+                self.strike(mark)?;
+                hunt(|| Ok(descendants(mark.leader)))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Kills what one call reaches of a command whose main process has not been collected yet: all of its directory,
+    /// or its group.
+    pub(crate) fn strike(&self, mark: &Mark) -> io::Result<()> {
+        match &mark.directory {
+            Some(directory) => directory.kill(),
+            None if mark.leader > 0 => process::signal_group(mark.leader, libc_sigkill()),
+            None => Ok(()),
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Command<'a> {
     pub enter: Vec<BorrowedFd<'a>>,
     /// Be born in a UTS namespace of its own.
     pub tag: bool,
+    /// Be killed when the thread that starts it ends. What it starts itself does not inherit this.
+    pub dies_with_starter: bool,
     /// Restrict the file system.
     pub landlock: Option<BorrowedFd<'a>>,
     /// The last filter.
@@ -101,6 +103,7 @@ struct Errand<'a> {
     candidates: &'a [*const libc::c_char],
     argv: &'a [*const libc::c_char],
     env: &'a [*const libc::c_char],
+    starter: i32,
     outcome: Outcome,
 }
 
@@ -118,6 +121,7 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
         candidates: &candidates,
         argv: &argv,
         env: &env,
+        starter: std::process::id() as i32,
         outcome: Outcome { stage: Stage::Clone, errno: 0 },
     };
     let mut pidfd: i32 = -1;
@@ -241,6 +245,14 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
         call!(libc::SYS_setresgid, user.gid, user.gid, user.gid);
         call!(libc::SYS_setresuid, user.uid, user.uid, user.uid);
     }
+    if command.dies_with_starter {
+        // After the change of user, which clears it. A starter that is gone by now sends nothing more.
+        *stage = Stage::Setup;
+        call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        if call!(libc::SYS_getppid) != i64::from(errand.starter) {
+            return libc::ESRCH;
+        }
+    }
     *stage = Stage::Cwd;
     call!(libc::SYS_chdir, command.cwd.as_ptr());
     *stage = Stage::Setup;
@@ -325,6 +337,7 @@ mod tests {
             cgroup: None,
             enter: vec![],
             tag: false,
+            dies_with_starter: false,
             landlock: None,
             filter: None,
         })?;

@@ -102,6 +102,7 @@ impl Agent {
             filter: self.filter.as_ref(),
             enter: &self.enter,
             tag: self.tracker.wants_tag(),
+            contained: self.config.contained,
             knobs: &self.knobs,
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
