@@ -90,7 +90,7 @@ fn limited(mode: Mode, user: &'static str, memory: &str) -> Option<Attacker> {
     None
 }
 
-fn limited_everywhere(memory: &str) -> Vec<Attacker> {
+pub(crate) fn limited_everywhere(memory: &str) -> Vec<Attacker> {
     let places = Mode::all().into_iter().flat_map(|mode| ["user", "root"].map(|user| (mode, user)));
     places.filter_map(|(mode, user)| limited(mode, user, memory)).collect()
 }

@@ -3,7 +3,7 @@
 use glasshouse_tests::{Mode, is_root};
 
 use crate::attacker::{Attacker, PROBE};
-use crate::exhaustion::got;
+use crate::exhaustion::{got, limited_everywhere};
 
 #[test]
 fn shared_memory_is_full_at_its_size() {
@@ -13,6 +13,17 @@ fn shared_memory_is_full_at_its_size() {
         // /dev itself takes nothing at all.
         let ran = attacker.sh("echo x > /dev/x");
         assert_ne!(ran.code, 0, "{ran:?}");
+        attacker.assert_alive();
+    }
+}
+
+#[test]
+fn a_small_box_lives_on_when_its_shared_memory_is_full() {
+    for attacker in limited_everywhere("32m") {
+        let text = attacker.probe(&["exhaust", "file", "/dev/shm/x"]).text();
+        assert_eq!(text, "16777216 ENOSPC\n", "{}", attacker.name());
+        attacker.sh("true").text();
+        attacker.sh("rm /dev/shm/x").text();
         attacker.assert_alive();
     }
 }

@@ -27,6 +27,12 @@ pub(super) struct Decided {
 }
 
 impl Decided {
+    /// What is left of the box's memory when its disk is full, where the whole is limited.
+    pub(super) fn memory_beside_disk(&self) -> Option<u64> {
+        let disk = self.memory_top.map_or(0, |(bytes, _)| bytes);
+        self.cgroup.memory_bytes.map(|bytes| bytes.saturating_sub(disk))
+    }
+
     fn say(
         &mut self,
         name: &str,

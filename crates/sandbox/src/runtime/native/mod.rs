@@ -159,6 +159,7 @@ impl Native {
     fn raise(&self, site: Site<'_>) -> std::result::Result<Created, Failed> {
         let Site { id, spec, base, claim, users, top, limits, level, generation, before } = site;
         let (level, missing) = level;
+        let memory_bytes = limits.memory_beside_disk();
         let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
         let parcel = self.parcel(&claim, spec, users, &made.group)?;
         let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
@@ -177,8 +178,9 @@ impl Native {
             contained: true,
             ..guest_config(spec)
         };
-        let mut plan =
-            plan::plan(Decisions { base, top, generation, users, read_only: spec.read_only, guest });
+        let read_only = spec.read_only;
+        let decisions = Decisions { base, top, generation, users, read_only, memory_bytes, guest };
+        let mut plan = plan::plan(decisions);
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let ready = start::start("jail", &plan, &parcel.borrow())?;

@@ -87,6 +87,8 @@ pub(super) struct Decisions<'a> {
     pub(super) generation: u64,
     pub(super) users: Users,
     pub(super) read_only: bool,
+    /// Memory of the box beside its disk, where that is limited for the box as a whole.
+    pub(super) memory_bytes: Option<u64>,
     pub(super) guest: GuestConfig,
 }
 
@@ -196,9 +198,9 @@ pub(super) fn restack(decisions: &Decisions<'_>, swap: Swap) -> Plan {
     let mut fresh = Vec::new();
     if decisions.read_only {
         moved.push("tmp".into());
-        fresh.push(("/tmp".into(), TMP_BYTES));
+        fresh.push(("/tmp".into(), TMP_BYTES.min(memory_files_bytes(decisions))));
     }
-    fresh.push(("/dev/shm".into(), SHM_BYTES));
+    fresh.push(("/dev/shm".into(), SHM_BYTES.min(memory_files_bytes(decisions))));
     steps.push(Step::ReplaceRoot {
         moved,
         quiet: swap.quiet,
@@ -234,9 +236,14 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         sysctls: SYSCTLS.map(|(key, value)| (key.into(), value.into())).to_vec(),
     });
     add(Step::Sys { files: sys_files() });
-    add(Step::Dev { nodes: NODES.map(String::from).to_vec(), shm_bytes: SHM_BYTES, ptys_max: PTYS });
+    let files_bytes = memory_files_bytes(decisions);
+    add(Step::Dev {
+        nodes: NODES.map(String::from).to_vec(),
+        shm_bytes: SHM_BYTES.min(files_bytes),
+        ptys_max: PTYS,
+    });
     if decisions.read_only {
-        add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES });
+        add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES.min(files_bytes) });
     }
     add(Step::Pivot);
     if decisions.read_only {
@@ -245,6 +252,13 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
     // After everything that it forbids.
     add(Step::Filter { words: base_filter().to_vec() });
+}
+
+/// The most that each place for files in memory may hold: half of the box's memory for all of them. Such files are
+/// nobody's to kill, and a box that is full of them could not even run the command that removes them.
+fn memory_files_bytes(decisions: &Decisions<'_>) -> u64 {
+    let places = if decisions.read_only { 2 } else { 1 };
+    decisions.memory_bytes.map_or(u64::MAX, |bytes| bytes / 2 / places)
 }
 
 /// What the guest itself keeps, in the box's user namespace only. Commands have none: the bounding set is empty.
@@ -293,14 +307,9 @@ mod tests {
             chain: vec![],
         };
         let top = Top::Directory(source("/top"));
-        let plan = plan(Decisions {
-            base: &base,
-            top,
-            generation: 0,
-            users,
-            read_only,
-            guest: GuestConfig::default(),
-        });
+        let guest = GuestConfig::default();
+        let (generation, memory_bytes) = (0, None);
+        let plan = plan(Decisions { base: &base, top, generation, users, read_only, memory_bytes, guest });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
     }
 
@@ -368,11 +377,42 @@ mod tests {
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
             let top = Top::Directory(source.clone());
-            kept_capabilities(&Decisions { base: &base, top, generation: 0, users, read_only: false, guest })
+            let (generation, read_only, memory_bytes) = (0, false, None);
+            let base = &base;
+            kept_capabilities(&Decisions { base, top, generation, users, read_only, memory_bytes, guest })
         };
         let one = Users::One { inside: 0, uid: 5, gid: 5 };
         assert_eq!(kept(Tracking::Cgroup, one), [5]);
         assert_eq!(kept(Tracking::Tag, one), [5, 21, 19]);
         assert_eq!(kept(Tracking::Cgroup, Users::Range { base: 1 << 30 }), [5, 7, 6, 0, 1, 3]);
+    }
+
+    #[test]
+    fn files_in_memory_leave_half_of_it_to_the_commands() {
+        let source = Source { path: "/".into(), dev: 1, ino: 2 };
+        let base = Base {
+            layers: vec![source.clone()],
+            trees: vec![],
+            user: "root".into(),
+            cwd: "/".into(),
+            env: vec![],
+            image: crate::spec::Image::Host,
+            chain: vec![],
+        };
+        let rooms = |memory_bytes, read_only| {
+            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (base, generation, guest) = (&base, 0, GuestConfig::default());
+            let plan = plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest });
+            let room = |planned: &PlannedStep| match &planned.step {
+                Step::Dev { shm_bytes, .. } => Some(*shm_bytes),
+                Step::Tmpfs { bytes, .. } => Some(*bytes),
+                _ => None,
+            };
+            plan.steps.iter().filter_map(room).collect::<Vec<_>>()
+        };
+        assert_eq!(rooms(None, true), [64 << 20, 64 << 20]);
+        assert_eq!(rooms(Some(2 << 30), true), [64 << 20, 64 << 20]);
+        assert_eq!(rooms(Some(32 << 20), false), [16 << 20]);
+        assert_eq!(rooms(Some(32 << 20), true), [8 << 20, 8 << 20]);
     }
 }

@@ -212,6 +212,7 @@ impl Native {
             generation,
             users: self.users_of(record)?,
             read_only: record.spec.read_only,
+            memory_bytes: limits.memory_beside_disk(),
             guest: GuestConfig::default(),
         };
         let mut plan = plan::restack(&decisions, swap);
