@@ -1,7 +1,10 @@
 //! What of the host can be seen: files, names, processes, devices, descriptors. (6.1: 19 to 32, 35, 60.)
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+
+use glasshouse_tests::Mode;
 
 use crate::attacker::{Attacker, answers};
 
@@ -309,7 +312,7 @@ fn no_descriptor_of_the_host_is_open_in_a_box() {
             let plain = attacker.house.glass(&args);
             let mut command = leaky(&plain);
             command.env_clear().envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
-            if attacker.house.mode == glasshouse_tests::Mode::Rootless && glasshouse_tests::is_root() {
+            if attacker.house.mode == Mode::Rootless && glasshouse_tests::is_root() {
                 use std::os::unix::process::CommandExt;
                 command.uid(glasshouse_tests::ORDINARY).gid(glasshouse_tests::ORDINARY);
             }
@@ -333,7 +336,7 @@ fn the_first_process_keeps_no_descriptor_that_its_creator_leaked() {
         let plain = attacker.house.glass(&["create"]);
         let mut command = leaky(&plain);
         command.env_clear().envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
-        if attacker.house.mode == glasshouse_tests::Mode::Rootless && glasshouse_tests::is_root() {
+        if attacker.house.mode == Mode::Rootless && glasshouse_tests::is_root() {
             use std::os::unix::process::CommandExt;
             command.uid(glasshouse_tests::ORDINARY).gid(glasshouse_tests::ORDINARY);
         }
@@ -362,4 +365,24 @@ fn answers_are_read_as_they_are_written() {
     assert_eq!(read.get("a b").map(String::as_str), Some("ok"));
     assert_eq!(read.get("c").map(String::as_str), Some("cannot be felt: at all"));
     assert_eq!(read.len(), 2);
+}
+
+#[test]
+fn no_directory_that_the_guest_holds_leads_up_into_the_hosts_cgroups() {
+    // A second wall: commands do not get at what the guest holds. But it is theirs should they ever take the guest over.
+    let Some(attacker) = Attacker::new(Mode::Root, "user", &[]) else { return };
+    attacker.sh("true").text();
+    let fds = attacker.first_process().join("fd");
+    let identity = |path: &std::path::Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    let entries = std::fs::read_dir(&fds).expect("root sees what the guest holds");
+    let held: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    let cgroups: Vec<_> = held.iter().filter(|fd| fd.join("cgroup.procs").exists()).collect();
+    if attacker.info()["tracking"] == "cgroup v2" {
+        assert!(!cgroups.is_empty(), "the guest has means to kill its commands");
+    }
+    let own: BTreeSet<_> = cgroups.iter().filter_map(|fd| identity(fd).ok()).collect();
+    for fd in cgroups {
+        let top = identity(&fd.join("../../../../../../../..")).expect("it leads somewhere");
+        assert!(own.contains(&top), "{} leads out of the box's own cgroups", fd.display());
+    }
 }

@@ -349,7 +349,8 @@ impl Group {
         for path in given {
             named(&path, std::os::unix::fs::chown(&path, Some(owner), Some(owner)))?;
         }
-        Ok(Some((File::open(first)?.into(), File::open(commands)?.into())))
+        // The first is closed before any command starts; the other is held for the life of the box.
+        Ok(Some((File::open(first)?.into(), alone(&commands)?)))
     }
 
     /// The `tasks` files of the v1 controllers that limit the box, each with that of the place above.
@@ -440,6 +441,16 @@ impl Group {
             }
         }
         Ok(())
+    }
+}
+
+/// A directory as a mount of its own that is attached nowhere: from it, `..` leads back to itself. That takes root;
+/// others get it where it is, in sight of all that they can see anyway.
+fn alone(dir: &Path) -> io::Result<OwnedFd> {
+    let copy = dir.to_str().and_then(|path| crate::mount::copy_tree(path, false).ok());
+    match copy {
+        Some(copy) => Ok(copy),
+        None => named(dir, File::open(dir)).map(OwnedFd::from),
     }
 }
 
