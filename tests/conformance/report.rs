@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use glasshouse_sandbox::{ExecSpec, Exit, ExitReport, Sandbox};
 
+use crate::follow::Follow;
 use crate::stage::{argv, on_every_runtime, perl, run, shell};
 
 on_every_runtime![
@@ -14,6 +15,7 @@ on_every_runtime![
     cpu_time_of_children_that_nobody_waited_for_counts,
     peak_memory_is_what_was_held,
     peak_memory_of_children_counts,
+    peak_memory_is_the_commands_and_not_the_guests,
     bytes_are_counted_per_stream,
 ];
 
@@ -79,6 +81,20 @@ async fn peak_memory_is_what_was_held(sandbox: &Sandbox) {
 async fn peak_memory_of_children_counts(sandbox: &Sandbox) {
     let report = report_of(sandbox, shell(&format!("perl -e '{}'; true", hold(50_000_000)))).await;
     assert!(report.peak_memory_bytes >= 50_000_000, "{report:?}");
+}
+
+async fn peak_memory_is_the_commands_and_not_the_guests(sandbox: &Sandbox) {
+    for _ in 0..16 {
+        let spec = ExecSpec { background: true, ..perl("print 'x' x (4 << 20)") };
+        let written = run(sandbox, spec).await.stdout.total;
+        assert_eq!(written, 4 << 20);
+    }
+    let report = report_of(sandbox, argv(&["/bin/true"])).await;
+    assert!(report.peak_memory_bytes < 4 << 20, "{report:?}");
+    // And what is kept is still there.
+    let mut first = Follow::attach(sandbox, 1, 0, true).await;
+    first.end().await;
+    assert!(first.stdout.len() > 900_000 && first.stdout.iter().all(|&byte| byte == b'x'));
 }
 
 async fn bytes_are_counted_per_stream(sandbox: &Sandbox) {

@@ -3,15 +3,23 @@
 //! The first bytes are kept for good (the head), the last ones in a ring (the tail); what lies between is counted.
 //! Every reader is a place in this log, so a client that comes late, comes again or dies loses nothing that is kept.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 
+use glasshouse_linux::rustix::fs::{MemfdFlags, memfd_create};
+use glasshouse_linux::{process, rustix};
 use glasshouse_protocol::OutputStream;
+use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 
 /// Pieces smaller than this are joined with the one before if they are of the same stream.
 const JOIN_BYTES: usize = 4096;
 /// What a piece costs beyond its bytes.
 const PIECE_BYTES: usize = 48;
 
+/// Less than this is not worth a file.
+const STOW_BYTES: usize = 16 * 1024;
 /// What one read can add at the most.
 const READ_COST: usize = 64 * 1024 + PIECE_BYTES;
 
@@ -19,16 +27,33 @@ const READ_COST: usize = 64 * 1024 + PIECE_BYTES;
 struct Piece {
     offset: u64,
     stream: OutputStream,
-    bytes: Vec<u8>,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Here(Vec<u8>),
+    /// At this place of the log's file.
+    Stowed {
+        place: u64,
+        len: usize,
+    },
 }
 
 impl Piece {
+    fn len(&self) -> usize {
+        match &self.bytes {
+            Bytes::Here(bytes) => bytes.len(),
+            Bytes::Stowed { len, .. } => *len,
+        }
+    }
+
     fn end(&self) -> u64 {
-        self.offset + self.bytes.len() as u64
+        self.offset + self.len() as u64
     }
 
     fn cost(&self) -> usize {
-        self.bytes.len() + PIECE_BYTES
+        self.len() + PIECE_BYTES
     }
 }
 
@@ -43,13 +68,15 @@ pub(crate) struct Log {
     end: u64,
     stdout: u64,
     stderr: u64,
+    /// Where the bytes of stowed pieces are.
+    file: Option<OwnedFd>,
 }
 
 /// What a reader at some place finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     /// Bytes at that place.
-    Bytes(OutputStream, &'a [u8]),
+    Bytes(OutputStream, Cow<'a, [u8]>),
     /// Nothing is kept before this place.
     Gap(u64),
     /// Nothing more yet.
@@ -69,6 +96,7 @@ impl Log {
             end: 0,
             stdout: 0,
             stderr: 0,
+            file: None,
         }
     }
 
@@ -98,17 +126,60 @@ impl Log {
     }
 
     pub(crate) fn at(&self, place: u64) -> Found<'_> {
-        let from = |piece: &'_ Piece| (place - piece.offset) as usize;
         if let Some(piece) = find(&self.head, place) {
-            return Found::Bytes(piece.stream, &piece.bytes[from(piece)..]);
+            return self.found(piece, place);
         }
         let at = self.tail.partition_point(|piece| piece.end() <= place);
         match self.tail.get(at) {
-            Some(piece) if piece.offset <= place => Found::Bytes(piece.stream, &piece.bytes[from(piece)..]),
+            Some(piece) if piece.offset <= place => self.found(piece, place),
             Some(piece) => Found::Gap(piece.offset),
             None if place < self.end => Found::Gap(self.end),
             None => Found::End,
         }
+    }
+
+    fn found<'a>(&'a self, piece: &'a Piece, place: u64) -> Found<'a> {
+        let from = (place - piece.offset) as usize;
+        match (&piece.bytes, &self.file) {
+            (Bytes::Here(bytes), _) => Found::Bytes(piece.stream, bytes[from..].into()),
+            (Bytes::Stowed { place, len }, Some(file)) => {
+                let mut bytes = vec![0; (len - from).min(DATA_CHUNK_MAX)];
+                match rustix::io::pread(file, &mut bytes[..], place + from as u64) {
+                    Ok(n) if n > 0 => {
+                        bytes.truncate(n);
+                        Found::Bytes(piece.stream, bytes.into())
+                    }
+                    // What cannot be read is not kept.
+                    _ => Found::Gap(piece.end()),
+                }
+            }
+            (Bytes::Stowed { .. }, None) => Found::Gap(piece.end()),
+        }
+    }
+
+    /// Moves what is kept of an ended command out of our own memory, into a file that is in memory too. The kernel
+    /// counts what we hold at the start of a command as held by the command.
+    pub(crate) fn stow(&mut self) -> io::Result<()> {
+        if self.file.is_some() || self.cost() < STOW_BYTES {
+            return Ok(());
+        }
+        let file = std::fs::File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
+        let mut next = 0;
+        for piece in self.head.iter_mut().chain(&mut self.tail) {
+            if let Bytes::Here(bytes) = &piece.bytes {
+                std::os::unix::fs::FileExt::write_all_at(&file, bytes, next)?;
+            }
+            next += piece.len() as u64;
+        }
+        let mut place = 0;
+        for piece in self.head.iter_mut().chain(&mut self.tail) {
+            let len = piece.len();
+            piece.bytes = Bytes::Stowed { place, len };
+            place += len as u64;
+        }
+        self.file = Some(file.into());
+        process::give_back_memory();
+        Ok(())
     }
 
     /// Whether one more read could push out what a reader at this place has not seen yet.
@@ -155,12 +226,13 @@ fn join_or_push(pieces: &mut VecOrDeque<'_>, offset: u64, stream: OutputStream, 
     if let Some(last) = last
         && last.stream == stream
         && last.end() == offset
-        && last.bytes.len() + bytes.len() <= JOIN_BYTES
+        && last.len() + bytes.len() <= JOIN_BYTES
+        && let Bytes::Here(there) = &mut last.bytes
     {
-        last.bytes.extend_from_slice(bytes);
+        there.extend_from_slice(bytes);
         return bytes.len();
     }
-    let piece = Piece { offset, stream, bytes: bytes.to_vec() };
+    let piece = Piece { offset, stream, bytes: Bytes::Here(bytes.to_vec()) };
     let cost = piece.cost();
     match pieces {
         VecOrDeque::Vec(pieces) => pieces.push(piece),
@@ -179,7 +251,7 @@ mod tests {
         loop {
             match log.at(place) {
                 Found::Bytes(_, piece) => {
-                    bytes.extend_from_slice(piece);
+                    bytes.extend_from_slice(&piece);
                     place += piece.len() as u64;
                 }
                 Found::Gap(to) => {
@@ -215,6 +287,11 @@ mod tests {
         assert_eq!(bytes[from as usize..], all[to as usize..]);
         assert_eq!((log.end(), log.stdout_bytes()), (1_000_000, 1_000_000));
         assert!(log.cost() < 40_000, "{}", log.cost());
+        let cost = log.cost();
+        log.stow().unwrap();
+        assert_eq!(read_all(&log, 0), (bytes, vec![(from, to)]), "stowed, it is the same");
+        assert_eq!(read_all(&log, 999_990).0, all[999_990..]);
+        assert_eq!(log.cost(), cost);
     }
 
     #[test]

@@ -169,6 +169,15 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
+/// Gives memory that was freed back to the kernel, where the allocator would keep it for later.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes a number and touches nothing but the allocator's own free memory, under its own lock.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Ends this process at once: no destructor, no handler.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: the call takes a number and does not return.

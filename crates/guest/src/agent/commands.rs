@@ -245,6 +245,10 @@ impl Agent {
         let peak = peak.and_then(|fd| cgroup::counter(fd.as_fd(), "").ok());
         if let Some(exec) = self.execs.get_mut(&id) {
             exec.finish(cpu_us, after, peak, !succeeded && disk_full());
+            if exec.background {
+                // It stays a while. Where it cannot be stowed, it stays where it is.
+                let _ = exec.log.stow();
+            }
         }
         if let Some(mark) = mark {
             self.tracker.release(mark);

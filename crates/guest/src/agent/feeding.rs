@@ -54,7 +54,7 @@ fn feed(exec: &mut Exec, reader: &mut Reader, connection: &mut Connection) -> bo
             Found::End => break,
         }
     }
-    if exec.log.at(reader.place) != Found::End {
+    if reader.place < exec.log.end() {
         return true;
     }
     let last = match &exec.report {
