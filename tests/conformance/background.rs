@@ -3,7 +3,7 @@
 use glasshouse_sandbox::{ErrorKind, ExecSpec, ExecState, Exit, Sandbox};
 
 use crate::follow::Follow;
-use crate::stage::{Stage, argv, on_every_runtime, open, perl, put_away, settle, shell, stdout_of};
+use crate::stage::{Stage, argv, on_every_runtime, open, perl, put_away, run, settle, shell, stdout_of};
 
 on_every_runtime![
     another_handle_reads_what_was_written_before_it_came,
@@ -17,6 +17,7 @@ on_every_runtime![
     a_command_outlives_the_client_that_started_it,
     a_command_that_nobody_knows_cannot_be_read,
     commands_are_listed_with_what_is_known_of_them,
+    what_has_ended_holds_one_descriptor_at_the_most,
 ];
 
 fn background(spec: ExecSpec) -> ExecSpec {
@@ -199,4 +200,19 @@ async fn commands_are_listed_with_what_is_known_of_them(sandbox: &Sandbox) {
     assert_eq!((report.exit.clone(), over.pid), (Exit::Code { code: 3 }, None));
     assert_eq!(over.command, ["/bin/sh", "-c", "exit 3"]);
     sandbox.kill_exec(exec).await.unwrap();
+}
+
+async fn what_has_ended_holds_one_descriptor_at_the_most(sandbox: &Sandbox) {
+    // Of a guest in a box, only root can see that.
+    let fds = format!("/proc/{}/fd", sandbox.info().pid);
+    let count = || std::fs::read_dir(&fds).map(Iterator::count);
+    for (script, each) in [("print 'x'", 0), ("print 'x' x (64 << 10)", 1)] {
+        run(sandbox, background(perl(script))).await;
+        let Ok(before) = count() else { return };
+        for _ in 0..50 {
+            run(sandbox, background(perl(script))).await;
+        }
+        let more = count().unwrap().saturating_sub(before);
+        assert!(more <= 50 * each, "{script}: 50 ended commands hold {more} descriptors");
+    }
 }

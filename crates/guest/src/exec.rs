@@ -45,7 +45,8 @@ pub(crate) struct Exec {
     started: Instant,
     started_ms: u64,
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    /// The main process, until it is collected.
+    pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) stdin: Option<Stdin>,
     /// stdout and stderr, as long as they are open.
     pub(crate) outputs: [Option<Output>; 2],
@@ -244,7 +245,7 @@ impl Exec {
             started: now,
             started_ms: now_ms(),
             pid: child.pid,
-            pidfd: child.pidfd,
+            pidfd: Some(child.pidfd),
             stdin,
             outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
             terminal: ends.terminal,

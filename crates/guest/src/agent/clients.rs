@@ -227,10 +227,10 @@ impl Agent {
         let Some(exec) = self.execs.get(&exec) else {
             return self.no_such_exec(n, stream, exec);
         };
-        let result = match exec.main {
-            Some(_) => Ok(()),
-            None if tree => process::signal_group(exec.pid, signal),
-            None => process::signal(exec.pidfd.as_fd(), signal),
+        let result = match &exec.pidfd {
+            None => Ok(()),
+            Some(_) if tree => process::signal_group(exec.pid, signal),
+            Some(pidfd) => process::signal(pidfd.as_fd(), signal),
         };
         match result {
             Ok(()) => self.reply(n, stream, &Reply::Ok),
@@ -381,7 +381,9 @@ impl Agent {
                     follow: true,
                     waited_for: true,
                 });
-                watch(&self.epoll, exec.pidfd.as_fd(), Cause::Exit(id))?;
+                if let Some(pidfd) = &exec.pidfd {
+                    watch(&self.epoll, pidfd.as_fd(), Cause::Exit(id))?;
+                }
                 self.execs.insert(id, exec);
                 self.watch_outputs(id)?;
                 if let Some(connection) = self.connections[n].as_mut() {

@@ -51,7 +51,9 @@ impl Agent {
                     waited_for: !spec.background,
                 });
                 let pid = exec.pid as u32;
-                watch(&self.epoll, exec.pidfd.as_fd(), Cause::Exit(id))?;
+                if let Some(pidfd) = &exec.pidfd {
+                    watch(&self.epoll, pidfd.as_fd(), Cause::Exit(id))?;
+                }
                 self.execs.insert(id, exec);
                 self.watch_outputs(id)?;
                 if let Some(connection) = self.connections[n].as_mut() {
@@ -140,8 +142,8 @@ impl Agent {
         if let Some(mark) = &exec.mark {
             self.tracker.kill(mark)?;
         }
-        if exec.main.is_none() {
-            process::signal(exec.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw())?;
+        if let Some(pidfd) = &exec.pidfd {
+            process::signal(pidfd.as_fd(), rustix::process::Signal::KILL.as_raw())?;
         }
         // Nothing is lost by a reader that was too slow: what is in the pipes is read at the end.
         self.watch_outputs(id)
@@ -201,11 +203,13 @@ impl Agent {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.main.is_none()) else {
             return Ok(());
         };
-        let Some(ended) = process::reap(exec.pidfd.as_fd())? else { return Ok(()) };
+        let Some(pidfd) = &exec.pidfd else { return Ok(()) };
+        let Some(ended) = process::reap(pidfd.as_fd())? else { return Ok(()) };
+        let _ = epoll::delete(&self.epoll, pidfd.as_fd());
+        exec.pidfd = None;
         exec.main = Some(ended);
         exec.drain_until = Some(Instant::now() + Duration::from_millis(DRAIN_MS));
         exec.stdin = None;
-        let _ = epoll::delete(&self.epoll, exec.pidfd.as_fd());
         if exec.cause.is_some()
             && let Some(mark) = &exec.mark
         {
