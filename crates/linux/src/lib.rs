@@ -14,6 +14,7 @@ pub mod descriptor;
 pub mod identity;
 pub mod ipc;
 pub mod landlock;
+pub mod layer;
 pub mod mount;
 pub mod namespace;
 pub mod process;
