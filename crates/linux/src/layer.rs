@@ -1,8 +1,9 @@
 //! Directory trees as layers: every kind of file with all that hangs on it, read and written by descriptor.
 //!
-//! A layer was written by somebody who may be hostile. Nothing here follows a link, and nothing but regular files and
-//! directories is opened. A place in a tree is a [`Way`] from its root, so that a walk holds no descriptor for the
-//! levels above it and a tree may be deeper than a path may be long. The trees must not change meanwhile.
+//! A layer was written by somebody who may be hostile. Nothing here follows a link, and nothing but regular
+//! files and directories is opened. A place in a tree is a [`Way`] from its root, so that a walk holds no
+//! descriptor for the levels above it and a tree may be deeper than a path may be long. The trees must not
+//! change meanwhile.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -126,7 +127,8 @@ pub fn create_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// The names in a directory with their kinds, in no order. One more than `max` at most: then there are too many.
+/// The names in a directory with their kinds, in no order. One more than `max` at most: then there are too
+/// many.
 pub fn entries(dir: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(CString, FileType)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
@@ -289,9 +291,9 @@ pub enum Moved {
 }
 
 impl Copier {
-    /// Gives `to` the owner, attributes, mode and times of `from`, in the order in which none of them undoes another:
-    /// a new owner takes set-id bits and capabilities away, an attribute needs a file that may be written.
-    /// `wanted` says which attributes come along.
+    /// Gives `to` the owner, attributes, mode and times of `from`, in the order in which none of them undoes
+    /// another: a new owner takes set-id bits and capabilities away, an attribute needs a file that may be
+    /// written. `wanted` says which attributes come along.
     pub fn attributes(
         &mut self,
         from: Spot<'_>,
@@ -439,17 +441,17 @@ fn named(error: Errno, name: &CStr) -> io::Error {
     io::Error::new(error.kind(), format!("attribute {}: {error}", name.to_bytes().escape_ascii()))
 }
 
-/// Whether at this moment nobody holds the open file for writing or has it mapped to write. `false` too when the
-/// file system cannot tell.
+/// Whether at this moment nobody holds the open file for writing or has it mapped to write. `false` too when
+/// the file system cannot tell.
 ///
 /// A lease for reading is given only then, by the kernel's own count. It is given back at once.
 pub fn nobody_writes(file: BorrowedFd<'_>) -> bool {
     // fcntl.h's number, which libc lacks.
     const F_SETSIG: libc::c_int = 10;
     let fd = file.as_raw_fd();
-    // Who opens the file meanwhile makes the kernel send a signal: one that is ignored unless somebody asked for it,
-    // not SIGIO, which ends a process.
-    // SAFETY: the call takes numbers, and the descriptor is open while it is borrowed.
+    // Who opens the file meanwhile makes the kernel send a signal: one that is ignored unless somebody asked
+    // for it, not SIGIO, which ends a process. SAFETY: the call takes numbers, and the descriptor is open
+    // while it is borrowed.
     if unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) } != 0 {
         return false;
     }

@@ -1,12 +1,13 @@
 //! A layer as the copy of a live top.
 //!
-//! The top is frozen while it is copied, and runs on afterwards. Everything in it comes over: contents with their
-//! holes, hard links, whiteouts, overlayfs's own marks, owners, modes, times and attributes. A file that did not change
-//! since the copy before is not copied again: the new layer gets a hard link to the older layer's, which nobody changes.
+//! The top is frozen while it is copied, and runs on afterwards. Everything in it comes over: contents with
+//! their holes, hard links, whiteouts, overlayfs's own marks, owners, modes, times and attributes. A file
+//! that did not change since the copy before is not copied again: the new layer gets a hard link to the older
+//! layer's, which nobody changes.
 //!
-//! Whether a file changed is seen by its times, as the [`Record`] of the copy before has them. Times can lie in two ways,
-//! and neither kind of file is recorded: one that changed in the very tick of the copy may change again within it,
-//! and one that is mapped for writing is written without the kernel looking.
+//! Whether a file changed is seen by its times, as the [`Record`] of the copy before has them. Times can lie
+//! in two ways, and neither kind of file is recorded: one that changed in the very tick of the copy may
+//! change again within it, and one that is mapped for writing is written without the kernel looking.
 
 // Nobody calls it yet.
 #![allow(dead_code)]
@@ -78,11 +79,21 @@ struct Seen {
     mtime: (i64, u32),
 }
 
-/// Makes the empty directory `into` the copy of the frozen tree `from`. After an error the caller removes `into`.
+/// Makes the empty directory `into` the copy of the frozen tree `from`. After an error the caller removes
+/// `into`.
 pub(crate) fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>, share: Option<Shared<'_>>) -> Result<Copied> {
+    copy_at(SystemTime::now(), from, into, share)
+}
+
+/// The same, at a time that the caller names.
+fn copy_at(
+    now: SystemTime,
+    from: BorrowedFd<'_>,
+    into: BorrowedFd<'_>,
+    share: Option<Shared<'_>>,
+) -> Result<Copied> {
     let shows = layer::mapped_writes_show(from).context("look at the file system of a top")?;
-    let until = SystemTime::now() - TICK_MAX;
-    let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let until = (now - TICK_MAX).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut work = Work {
         from,
         into,
@@ -235,7 +246,8 @@ impl Work<'_> {
         self.copier.attributes(Spot::Named(from, name), Spot::Named(into, name), stat, |_| true)
     }
 
-    /// Takes the file from the copy before, if it is still the same. Whatever speaks against it means a fresh copy.
+    /// Takes the file from the copy before, if it is still the same. Whatever speaks against it means a fresh
+    /// copy.
     fn shared(&mut self, place: &Place<'_>, name: &CStr, stat: &Stat, key: &Key) -> bool {
         let (Some(share), Some(before)) = (self.share, &place.before) else { return false };
         if share.record.0.get(key) != Some(&Seen::of(stat)) {
@@ -341,7 +353,8 @@ impl Record {
         bytes
     }
 
-    /// Reads a record's file. What is damaged, foreign or too long records nothing, so that nothing is shared.
+    /// Reads a record's file. What is damaged, foreign or too long records nothing, so that nothing is
+    /// shared.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Record {
         Record::parse(bytes).unwrap_or_default()
     }

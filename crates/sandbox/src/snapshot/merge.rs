@@ -1,13 +1,14 @@
 //! One layer out of several neighbours, so that chains stay short.
 //!
-//! The merged layer shows over what lies below the run exactly what the run showed. Files come over as hard links,
-//! directories are made anew with the attributes of the uppermost layer that has them.
+//! The merged layer shows over what lies below the run exactly what the run showed. Files come over as hard
+//! links, directories are made anew with the attributes of the uppermost layer that has them.
 //!
-//! What a name leads to is looked up as overlayfs does it: from the uppermost layer down, a whiteout or a file ends
-//! the search, a directory goes on below it unless it is opaque, and where it was moved (`redirect`) it goes on at the
-//! old place: under another name in the same directory, or at a path from the root of the layers below. What comes out
-//! of a directory's search is where its contents lie in the run, and where it goes on below the run: nowhere, or at
-//! some place. The merged directory is marked so that overlayfs goes on there.
+//! What a name leads to is looked up as overlayfs does it: from the uppermost layer down, a whiteout or a
+//! file ends the search, a directory goes on below it unless it is opaque, and where it was moved
+//! (`redirect`) it goes on at the old place: under another name in the same directory, or at a path from the
+//! root of the layers below. What comes out of a directory's search is where its contents lie in the run, and
+//! where it goes on below the run: nowhere, or at some place. The merged directory is marked so that
+//! overlayfs goes on there.
 
 // Nobody calls it yet.
 #![allow(dead_code)]
@@ -46,11 +47,11 @@ pub(crate) struct Merged {
     pub(crate) copied: u64,
 }
 
-/// Which neighbours of a chain to merge next, if any. The levels stand as the layers do, uppermost first. A new layer has
-/// level 0, a merged one the next level after its parts'.
+/// Which neighbours of a chain to merge next, if any. The levels stand as the layers do, uppermost first. A
+/// new layer has level 0, a merged one the next level after its parts'.
 ///
-/// With `FAN` of each level to a merge, n layers leave less than `FAN` of each of log(n) levels, and each file is
-/// linked once per level.
+/// With `FAN` of each level to a merge, n layers leave less than `FAN` of each of log(n) levels, and each
+/// file is linked once per level.
 pub(crate) fn plan_merges(chain_levels: &[u32]) -> Option<Range<usize>> {
     let mut start = 0;
     for run in chain_levels.chunk_by(|a, b| a == b) {
@@ -63,9 +64,9 @@ pub(crate) fn plan_merges(chain_levels: &[u32]) -> Option<Range<usize>> {
     None
 }
 
-/// Makes the empty directory `into` the one layer that shows what `layers` (uppermost first) show. `base`: nothing
-/// lies below them. After an error the caller removes `into`. An error of the kind `Unsupported` says that one layer
-/// cannot show it: the caller keeps the layers.
+/// Makes the empty directory `into` the one layer that shows what `layers` (uppermost first) show. `base`:
+/// nothing lies below them. After an error the caller removes `into`. An error of the kind `Unsupported` says
+/// that one layer cannot show it: the caller keeps the layers.
 pub(crate) fn merge(
     layers: &[BorrowedFd<'_>],
     into: BorrowedFd<'_>,
@@ -234,7 +235,8 @@ impl Work<'_> {
             Mark::Opaque => Some((&self.opaque, &b"y"[..])),
             Mark::Redirect(to) => Some((&self.redirect, to.as_slice())),
         };
-        // Without it, overlayfs lists the whiteouts of a directory that no other layer has. Empty: of unknown origin.
+        // Without it, overlayfs lists the whiteouts of a directory that no other layer has. Empty: of unknown
+        // origin.
         let origin = (whiteouts == Whiteouts::Some).then_some((&self.origin, &b""[..]));
         // Before the mode, which may forbid it to its owner.
         for (name, value) in mark.into_iter().chain(origin) {
@@ -369,7 +371,8 @@ impl Work<'_> {
         Ok(Directory { way, sources, below, mark })
     }
 
-    /// Goes on with the search at a path, from the root of each layer from this one on. Returns where it goes on below.
+    /// Goes on with the search at a path, from the root of each layer from this one on. Returns where it goes
+    /// on below.
     fn look_elsewhere(
         &self,
         first: usize,
@@ -478,4 +481,4 @@ fn inexpressible(way: &Way, why: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
