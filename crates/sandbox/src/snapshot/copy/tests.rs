@@ -38,8 +38,16 @@ fn set_mtime(path: &Path, nanos: i64) {
 
 #[test]
 fn everything_comes_over_as_it_is() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (from, into) = (scratch.path().join("from"), scratch.path().join("into"));
+    check_everything_comes_over(tempfile::tempdir().unwrap().path());
+}
+
+#[test]
+fn everything_comes_over_for_an_ordinary_user() {
+    as_nobody_special(check_everything_comes_over);
+}
+
+fn check_everything_comes_over(scratch: &Path) {
+    let (from, into) = (scratch.join("from"), scratch.join("into"));
     let dir = from.join("di\nr").join(std::str::from_utf8(&[b'n'; 255]).unwrap());
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("file"), "content").unwrap();
@@ -188,6 +196,18 @@ fn content_that_its_owner_may_not_read_is_denied_by_name() {
         let error = copy_to(SystemTime::now(), &from, &scratch.join("into"), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("/dir/secret"), "{error}");
+    });
+}
+
+#[test]
+fn a_directory_that_its_owner_may_not_read_is_denied_by_name() {
+    as_nobody_special(|scratch| {
+        let from = scratch.join("from");
+        fs::create_dir_all(from.join("dir/locked")).unwrap();
+        fs::set_permissions(from.join("dir/locked"), fs::Permissions::from_mode(0o000)).unwrap();
+        let error = copy_to(SystemTime::now(), &from, &scratch.join("into"), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("/dir/locked"), "{error}");
     });
 }
 
