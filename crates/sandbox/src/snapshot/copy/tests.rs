@@ -254,3 +254,18 @@ fn who_writes_through_an_overlay_is_seen_in_its_top() {
         assert_eq!((recorded(c"closed"), recorded(c"open")), (true, false));
     });
 }
+
+#[test]
+fn the_method_says_whether_blocks_are_shared() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (from, into) = (scratch.path().join("from"), scratch.path().join("into"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("empty"), "").unwrap();
+    fs::write(from.join("file"), vec![1; 100_000]).unwrap();
+    let probe = File::create(scratch.path().join("probe")).unwrap();
+    let clones = rustix::fs::ioctl_ficlone(&probe, File::open(from.join("file")).unwrap()).is_ok();
+    let copied = copy_to(SystemTime::now(), &from, &into, None).unwrap();
+    let expected = if clones { Method::Reflink } else { Method::Copy };
+    assert_eq!((copied.method, copied.bytes_copied), (expected, 100_000));
+    View::of(&from, "-").check_same(&View::of(&into, "-"), "the copy");
+}
