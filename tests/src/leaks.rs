@@ -22,7 +22,18 @@ const SETTLE_STEP: Duration = Duration::from_millis(2);
 const EMPTIED: [&str; 4] = ["boxes", "trash", "uids", "names"];
 /// All that a home may hold at its top.
 const TOP_LEVEL: [&str; 12] = [
-    "lock", "store", "boxes", "names", "uids", "layers", "snapshots", "images", "incoming", "traces", "blobs", "trash",
+    "lock",
+    "store",
+    "boxes",
+    "names",
+    "uids",
+    "layers",
+    "snapshots",
+    "images",
+    "incoming",
+    "traces",
+    "blobs",
+    "trash",
 ];
 /// What the names of our cgroups begin with.
 const CGROUP: &str = "glasshouse-";

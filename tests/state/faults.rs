@@ -43,9 +43,15 @@ fn a_step_that_fails_leaves_the_box_as_it_was() {
                 }
                 failed += 1;
                 assert!(restored.is_err(), "step {step}");
-                assert_eq!(sh(&sandbox, "cat a b").await, format!("one\n{step}\n"), "step {step}, errno {errno}");
-                let tops = std::fs::read_dir(home.join("boxes").join(sandbox.id())).expect("the box has a directory");
-                let tops = tops.filter(|e| e.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().starts_with("top")));
+                assert_eq!(
+                    sh(&sandbox, "cat a b").await,
+                    format!("one\n{step}\n"),
+                    "step {step}, errno {errno}"
+                );
+                let tops = std::fs::read_dir(home.join("boxes").join(sandbox.id()))
+                    .expect("the box has a directory");
+                let tops = tops
+                    .filter(|e| e.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().starts_with("top")));
                 assert_eq!(tops.count(), 1, "step {step}: a top is left");
             }
         }

@@ -24,7 +24,8 @@ fn a_hundred_forks_and_none_sees_another() {
 
 #[test]
 fn a_fork_of_a_box_is_what_the_box_is() {
-    for stage in Stage::each(&["--env", "KEY=value", "--label", "team=red", "--pids", "50", "--name", "web"]) {
+    for stage in Stage::each(&["--env", "KEY=value", "--label", "team=red", "--pids", "50", "--name", "web"])
+    {
         stage.sh("echo now > a");
         let fork = stage.ok(&["fork", "web"]);
         assert_eq!(stage.sh_in(&fork, "cat a; echo $KEY"), "now\nvalue");

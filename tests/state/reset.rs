@@ -33,7 +33,8 @@ fn walls_and_limits_stand_after_it() {
         for _ in 0..2 {
             stage.ok(&["reset", &stage.id]);
         }
-        let facts = "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; ls /dev | tr '\\n' ' '";
+        let facts =
+            "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; ls /dev | tr '\\n' ' '";
         let fresh = stage.ok(&["create"]);
         assert_eq!(stage.sh(facts), stage.sh_in(&fresh, facts), "{:?}", stage.house.mode);
         let bomb = "for i in $(seq 60); do sleep 30 & done; wait";
@@ -64,7 +65,8 @@ fn a_box_with_a_limited_disk_is_reset_and_says_why_it_is_not_snapshotted() {
         stage.ok(&["reset", &stage.id]);
         assert_eq!(stage.sh("ls"), "");
         stage.sh("head -c 6000000 /dev/zero > a");
-        let (code, ..) = stage.house.run(&["exec", &stage.id, "--shell", "--", "head -c 6000000 /dev/zero > b"]);
+        let (code, ..) =
+            stage.house.run(&["exec", &stage.id, "--shell", "--", "head -c 6000000 /dev/zero > b"]);
         assert_ne!(code, 0, "{:?}: the limit is gone", stage.house.mode);
     }
 }

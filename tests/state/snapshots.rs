@@ -6,7 +6,8 @@ use crate::stage::Stage;
 fn a_restore_gives_back_what_was_there_then() {
     for stage in Stage::each(&[]) {
         stage.sh("echo one > a; mkdir d; echo x > d/f; ln a b; ln -s a c; chmod 751 d; rm -rf /etc/ssl");
-        let list = "ls -lRn --time-style=+ /workspace | sed 's/^total.*//'; cat a b c d/f; ls -d /etc/ssl 2>&1";
+        let list =
+            "ls -lRn --time-style=+ /workspace | sed 's/^total.*//'; cat a b c d/f; ls -d /etc/ssl 2>&1";
         let before = stage.sh(list);
         let first = stage.snapshot();
         assert_eq!(stage.sh(list), before, "{:?}: a snapshot changes nothing", stage.house.mode);

@@ -68,7 +68,8 @@ impl Stage {
     /// Layers in the store that came to be by snapshots.
     pub(crate) fn layers(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.house.home().join("layers")).expect("a home has layers");
-        let names = entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned());
+        let names =
+            entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned());
         names.filter(|name| !name.starts_with("host-")).collect()
     }
 }

@@ -21,6 +21,9 @@ use crate::startup::Startup;
 /// Where both sides mount what they need for a moment, in mount namespaces of their own.
 const SCRATCH: &str = "/tmp";
 
+/// The kernel takes no longer value of a mount's option.
+const OPTION_BYTES_MAX: usize = 256;
+
 /// What the place of a root's top is called, before the number of the root.
 pub(crate) const TOP_NAME: &str = "t";
 
@@ -491,13 +494,17 @@ fn overlay(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble>
         }
     }
     let (lowerdir, upper, work) = (names.join(":"), format!("{t}/u"), format!("{t}/w"));
-    let mut options = vec![
-        ("lowerdir", Some(lowerdir.as_str())),
+    // One value of an option has a bound; a long chain is told layer by layer, which older kernels cannot take.
+    let mut options = match lowerdir.len() < OPTION_BYTES_MAX {
+        true => vec![("lowerdir", Some(lowerdir.as_str()))],
+        false => names.iter().map(|name| ("lowerdir+", Some(name.as_str()))).collect(),
+    };
+    options.extend([
         ("upperdir", Some(upper.as_str())),
         ("workdir", Some(work.as_str())),
         // Without this, an unmount or a sync inside flushes the whole file system of the host.
         ("volatile", None),
-    ];
+    ]);
     if *userxattr {
         options.push(("userxattr", None));
     } else {

@@ -11,6 +11,7 @@
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
 //!   layers/<name>/tree        read-only layers shared by boxes
+//!   incoming/<name>           layers that are being made
 //!   snapshots/<id>.json       states that can be gone back to: a chain of layers each
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
@@ -60,7 +61,9 @@ pub(crate) struct Claim {
 impl Home {
     pub(crate) fn open(path: PathBuf) -> Result<Home> {
         let path = std::path::absolute(&path).context(format_args!("use {} as home", path.display()))?;
-        for dir in ["", "boxes", "names", "uids", "layers", "snapshots", "traces", "blobs", "trash"] {
+        for dir in
+            ["", "boxes", "names", "uids", "layers", "snapshots", "incoming", "traces", "blobs", "trash"]
+        {
             let dir = path.join(dir);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
             made.context(format_args!(

@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_trace::{Retention, prune};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
 
 use crate::client::Link;
 use crate::driver;
@@ -36,6 +37,8 @@ struct Inner {
     home: Home,
     runtimes: Runtimes,
     children: Children,
+    /// What is done beside what callers wait for.
+    chores: Mutex<JoinSet<()>>,
 }
 
 /// What was left behind, and is removed.
@@ -66,7 +69,8 @@ impl Sandboxes {
     pub fn open(settings: Settings) -> Result<Sandboxes> {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home)?;
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children: Children::default() }) })
+        let (children, chores) = (Children::default(), Mutex::default());
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores }) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
@@ -111,6 +115,20 @@ impl Sandboxes {
         record.state("start", None, None);
         let link = Link::start(stream).await?;
         Ok(self.drive(info, link, record))
+    }
+
+    /// Does something that no caller waits for.
+    pub(crate) fn chore(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut chores = self.inner.chores.lock().unwrap_or_else(PoisonError::into_inner);
+        while chores.try_join_next().is_some() {}
+        chores.spawn(work);
+    }
+
+    /// Waits for what is done beside what callers wait for: for a program that is about to end.
+    pub async fn settle(&self) {
+        let mut chores =
+            std::mem::take(&mut *self.inner.chores.lock().unwrap_or_else(PoisonError::into_inner));
+        while chores.join_next().await.is_some() {}
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -202,9 +220,11 @@ impl Sandboxes {
     pub(crate) async fn remove(&self, info: SandboxInfo) -> Result<()> {
         let house = self.clone();
         let removed = blocking(move || {
+            // What the caller knows of it may be old.
+            let record = house.inner.home.read_record(&info.id).ok().flatten();
             house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)?;
             // Layers that came to be for this box may be nobody's now.
-            if info.chain != info.origin {
+            if record.is_none_or(|record| record.mounted.iter().any(|name| !name.starts_with("host-"))) {
                 layers::sweep(&house.inner.home)?;
             }
             Ok(())

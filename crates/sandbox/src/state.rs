@@ -7,8 +7,8 @@ use crate::home::BoxRecord;
 use crate::image::Base;
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
-use crate::snapshot::layers;
-use crate::snapshot::records::{self, SnapshotInfo};
+use crate::snapshot::records::{self, Method, SnapshotInfo};
+use crate::snapshot::{self, layers};
 use crate::spec::{Image, SandboxInfo, SandboxSpec};
 
 /// How a snapshot is to be taken.
@@ -28,7 +28,22 @@ impl Sandboxes {
         let (house, id) = (self.clone(), info.id.clone());
         let taken = blocking(move || house.take(&id, options)).await?;
         self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()));
+        if taken.method == Method::Rotate {
+            self.compact_later(info.id);
+        }
         Ok(taken)
+    }
+
+    /// Merges layers of a box's chain beside all else. Who ends before it is done has only a longer chain.
+    fn compact_later(&self, id: String) {
+        let house = self.clone();
+        self.chore(async move {
+            let _ = blocking(move || {
+                let _share = house.home().store_shared()?;
+                snapshot::compact(house.home(), &id)
+            })
+            .await;
+        });
     }
 
     fn take(&self, id: &str, options: SnapshotOptions) -> Result<SnapshotInfo> {

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn only_what_was_removed_is_named() {
         let boxes = vec!["a".to_owned(), "b".to_owned()];
-        let mut cleaned = Cleaned { boxes, cgroups: 0, directories: 1, traces: 0, blobs: 0 };
+        let mut cleaned = Cleaned { boxes, cgroups: 0, directories: 1, traces: 0, blobs: 0, layers: 0 };
         assert_eq!(sentence(&cleaned), "removed 2 boxes, 1 directory");
         (cleaned.boxes, cleaned.directories) = (Vec::new(), 0);
         assert_eq!(sentence(&cleaned), "there was nothing to remove");

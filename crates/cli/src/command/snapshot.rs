@@ -35,9 +35,11 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let options = SnapshotOptions { name: self.name, durable: self.durable };
-        let snapshot = global.open()?.snapshot(&self.id, options).await.map_err(unknown_box)?;
+        let house = global.open()?;
+        let snapshot = house.snapshot(&self.id, options).await.map_err(unknown_box)?;
         if global.json {
             output::print_json(&json(&snapshot))?;
+            house.settle().await;
             return Ok(0);
         }
         if matches!(snapshot.method, Method::Copy | Method::Reflink) {
@@ -48,6 +50,7 @@ impl Snapshot {
             ));
         }
         output::print([&snapshot.id])?;
+        house.settle().await;
         Ok(0)
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct BoxRecord {
     pub(crate) spec: SandboxSpec,
     /// What its image gives to commands.
     pub(crate) given: Given,
+    /// The layers that are mounted. Those of its chain may have been merged since; they show the same.
+    pub(crate) mounted: Vec<String>,
     /// What the box is about to stand on. Written before the kernel is asked; whoever finds it asks the box which it is.
     pub(crate) pending: Option<Pending>,
 }
@@ -44,6 +46,7 @@ impl BoxRecord {
         let mut value = info_to_json(&self.info);
         value["spec"] = spec_to_json(&self.spec);
         let Given { env, user, cwd } = &self.given;
+        value["mounted"] = json!(self.mounted);
         value["given"] = json!({ "env": env, "user": user, "cwd": cwd });
         if let Some(pending) = &self.pending {
             value["pending"] = json!({
@@ -69,7 +72,8 @@ impl BoxRecord {
             user: given.get("user")?.as_str()?.to_owned(),
             cwd: given.get("cwd")?.as_str()?.to_owned(),
         };
-        Some(BoxRecord { info, spec, given, pending })
+        let mounted = strings(value.get("mounted")?)?;
+        Some(BoxRecord { info, spec, given, mounted, pending })
     }
 }
 
@@ -258,7 +262,8 @@ mod tests {
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };
         for pending in [None, Some(pending)] {
             let given = Given { env: spec.env.clone(), user: "u".into(), cwd: "/".into() };
-            let record = BoxRecord { info: info.clone(), spec: spec.clone(), given, pending };
+            let mounted = vec!["top-b".to_owned()];
+            let record = BoxRecord { info: info.clone(), spec: spec.clone(), given, mounted, pending };
             assert_eq!(BoxRecord::from_json(&record.to_json()), Some(record));
         }
     }

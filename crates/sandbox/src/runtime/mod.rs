@@ -151,7 +151,7 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         generation: facts.generation,
     };
     let given = Given { env: base.env.clone(), user: base.user.clone(), cwd: base.cwd.clone() };
-    Ok(BoxRecord { info, spec: spec.clone(), given, pending: None })
+    Ok(BoxRecord { info, spec: spec.clone(), given, mounted: base.chain.clone(), pending: None })
 }
 
 fn process_start(pid: i32) -> Result<u64> {

@@ -9,9 +9,6 @@
 //! in two ways, and neither kind of file is recorded: one that changed in the very tick of the copy may
 //! change again within it, and one that is mapped for writing is written without the kernel looking.
 
-// Nobody calls it yet.
-#![allow(dead_code)]
-
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -9,12 +9,12 @@
 //! | `host-…` | the skeleton of the image `host`, by a fingerprint of what it was copied from |
 //! | `sha256-…` | a layer of an image, by the digest of its content |
 //! | `top-…` | what a box wrote, sealed or copied by a snapshot. Hashing it at that moment would cost its size, so its name is random and its digest is taken when somebody asks |
-//! | `merge-…` | several neighbours of a chain in one |
+//! | `merge1-…` | several neighbours of a chain in one |
 //! | `dir:PATH` | a directory of the host, not in the store |
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use glasshouse_linux::{rustix, tree};
@@ -23,7 +23,7 @@ use glasshouse_protocol::plan::Source;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in};
 use crate::image;
-use crate::snapshot::records;
+use crate::snapshot::{merge, records};
 
 /// Layers that the kernel can stack.
 pub(crate) const CHAIN_MAX: usize = 500;
@@ -67,6 +67,39 @@ pub(crate) fn seal(home: &Home, tree: &Path, name: &str) -> Result<()> {
     sealed.context(format_args!("seal {} into {}", tree.display(), layer.display()))
 }
 
+/// How many times a layer was merged; those of images never are.
+pub(crate) fn level(name: &str) -> u32 {
+    match name.split_once('-') {
+        Some(("top", _)) => 0,
+        Some((kind, _)) => {
+            kind.strip_prefix("merge").and_then(|level| level.parse().ok()).unwrap_or(merge::LEVEL_FIXED)
+        }
+        None => merge::LEVEL_FIXED,
+    }
+}
+
+/// Makes a layer: `fill` is given its empty tree. It appears when it is whole.
+pub(crate) fn build<T>(home: &Home, name: &str, fill: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    let place = home.path("incoming").join(name);
+    let made = fill_in(&place, fill).and_then(|done| {
+        let layer = home.path("layers").join(name);
+        fs::rename(&place, &layer).context(format_args!("make {}", layer.display()))?;
+        Ok(done)
+    });
+    if made.is_err() {
+        // What cannot be removed now is found by the next sweep.
+        let _ = discard(home, "incoming", name);
+    }
+    made
+}
+
+fn fill_in<T>(place: &Path, fill: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    let tree = place.join("tree");
+    fs::create_dir_all(&tree).context(format_args!("make {}", tree.display()))?;
+    let dir = File::open(&tree).context(format_args!("open {}", tree.display()))?;
+    fill(dir.as_fd())
+}
+
 /// Every layer that a record names.
 fn referenced(home: &Home) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::from([image::host::current_layer()]);
@@ -75,6 +108,7 @@ fn referenced(home: &Home) -> Result<BTreeSet<String>> {
         let Ok(Some(record)) = home.read_record(&id) else { continue };
         names.extend(record.info.chain);
         names.extend(record.info.origin);
+        names.extend(record.mounted);
         if let Some(pending) = record.pending {
             names.extend(pending.chain);
             names.extend(pending.seals);
@@ -93,16 +127,22 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
     let mut swept = 0;
     for name in names_in(&home.path("layers"))? {
         if !referenced.contains(&name) {
-            remove(home, &name)?;
+            discard(home, "layers", &name)?;
             swept += 1;
+        }
+    }
+    // Nobody is at work, so what lies here was left by somebody who was killed.
+    for name in names_in(&home.path("incoming"))? {
+        if name.contains('-') {
+            discard(home, "incoming", &name)?;
         }
     }
     Ok(swept)
 }
 
 /// Takes a layer away: at once for everybody who looks, and then from the disk.
-fn remove(home: &Home, name: &str) -> Result<()> {
-    let (from, to) = (home.path("layers").join(name), home.path("trash").join(name));
+fn discard(home: &Home, place: &str, name: &str) -> Result<()> {
+    let (from, to) = (home.path(place).join(name), home.path("trash").join(name));
     fs::rename(&from, &to).context(format_args!("take {} away", from.display()))?;
     let trash = File::open(home.path("trash")).context("open the trash")?;
     tree::remove(trash.as_fd(), name).context(format_args!("remove layer {name}"))

@@ -10,9 +10,6 @@
 //! where it goes on below the run: nowhere, or at some place. The merged directory is marked so that
 //! overlayfs goes on there.
 
-// Nobody calls it yet.
-#![allow(dead_code)]
-
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString};
 use std::ops::Range;

@@ -36,6 +36,18 @@ pub(crate) mod layers;
 pub(crate) mod merge;
 pub(crate) mod records;
 
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::{Context, ErrorKind, Result};
+use crate::home::Home;
+
+/// A line of a note, at the most.
+const NOTE_LINE_MAX: u64 = 8192;
+
 /// Where overlayfs keeps its own attributes in the layers of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marks {
@@ -46,6 +58,11 @@ pub(crate) enum Marks {
 }
 
 impl Marks {
+    /// Those of the layers that we make: root mounts with privilege, everybody else without.
+    pub(crate) fn here() -> Marks {
+        if glasshouse_linux::rustix::process::geteuid().is_root() { Marks::Trusted } else { Marks::User }
+    }
+
     /// The beginning of the attributes' names.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
@@ -55,15 +72,72 @@ impl Marks {
     }
 }
 
-/// Makes a layer of a live top that stands still, by copying it.
-pub(crate) fn copy_top(
-    _home: &crate::home::Home,
-    _id: &str,
-    _upper: &std::path::Path,
-    _layer: &str,
-) -> crate::error::Result<records::Method> {
-    Err(crate::error::Error::new(
-        crate::error::ErrorKind::Unsupported,
-        "a busy box cannot be snapshotted yet",
-    ))
+/// Makes a layer of a live top that stands still, by copying it. What did not change since the copy before of the same top
+/// is shared with that one.
+pub(crate) fn copy_top(home: &Home, id: &str, upper: &Path, layer: &str) -> Result<records::Method> {
+    let from = File::open(upper).context(format_args!("open {}", upper.display()))?;
+    let noted = home.box_dir(id).join("copied");
+    let before = read_note(&noted, upper);
+    let tree = before.as_ref().and_then(|(layer, _)| File::open(layers::path(home, layer)).ok());
+    let share = match (&before, &tree) {
+        (Some((_, record)), Some(tree)) => Some(copy::Shared { tree: tree.as_fd(), record }),
+        _ => None,
+    };
+    let copied = layers::build(home, layer, |into| copy::copy(from.as_fd(), into, share))?;
+    // Without the note the next copy shares nothing, and is as right.
+    let _ = write_note(&noted, upper, layer, &copied.record);
+    Ok(match copied.method {
+        copy::Method::Reflink => records::Method::Reflink,
+        copy::Method::Copy => records::Method::Copy,
+    })
+}
+
+/// A note of the copy before: which layer it made, of which top, and what it saw.
+fn read_note(path: &Path, upper: &Path) -> Option<(String, copy::Record)> {
+    let mut bytes = Vec::new();
+    let limit = copy::Record::BYTES_MAX as u64 + 2 * NOTE_LINE_MAX;
+    File::open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    let mut parts = bytes.splitn(3, |&byte| byte == b'\n');
+    let (layer, top, record) = (parts.next()?, parts.next()?, parts.next()?);
+    (top == upper.as_os_str().as_bytes())
+        .then(|| (String::from_utf8_lossy(layer).into_owned(), copy::Record::from_bytes(record)))
+}
+
+fn write_note(path: &Path, upper: &Path, layer: &str, record: &copy::Record) -> std::io::Result<()> {
+    let parts = [layer.as_bytes(), upper.as_os_str().as_bytes(), &record.to_bytes()];
+    std::fs::write(path, parts.join(&b'\n'))
+}
+
+/// Merges neighbours in the chain of a box, so that it stays short. The box stands on the old ones until it is next
+/// given another root; both show the same.
+pub(crate) fn compact(home: &Home, id: &str) -> Result<()> {
+    loop {
+        let Some(record) = home.read_record(id)? else { return Ok(()) };
+        let chain = &record.info.chain;
+        let levels: Vec<u32> = chain.iter().map(|name| layers::level(name)).collect();
+        let Some(run) = merge::plan_merges(&levels) else { return Ok(()) };
+        let parts = chain[run.clone()].to_vec();
+        let merged = layers::new_name(&format!("merge{}", levels[run.start] + 1))?;
+        let open = |name: &String| {
+            let path = layers::path(home, name);
+            File::open(&path).context(format_args!("open {}", path.display()))
+        };
+        let trees = parts.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let trees: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
+        let base = run.end == chain.len();
+        match layers::build(home, &merged, |into| merge::merge(&trees, into, Marks::here(), base)) {
+            Ok(_) => {}
+            // One layer cannot show it: the chain stays as it is.
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let _turn = home.lock_box(id)?;
+        let Some(mut record) = home.read_record(id)? else { return Ok(()) };
+        let Some(at) = record.info.chain.windows(parts.len()).position(|run| run == parts) else {
+            // It stands on something else by now; what was made is swept away.
+            return Ok(());
+        };
+        record.info.chain.splice(at..at + parts.len(), [merged]);
+        home.write_record(&record)?;
+    }
 }

@@ -169,6 +169,7 @@ impl Native {
         {
             layers::seal(&self.home, &top_dir(&self.home, &id, old).join("u"), layer)?;
         }
+        record.mounted = pending.chain.clone();
         record.info.chain = pending.chain;
         record.info.generation = pending.generation;
         self.discard_top(&id, old)
