@@ -157,6 +157,13 @@ impl Agent {
             rustix::process::setrlimit(Resource::Nproc, limit)?;
         }
         let own_uid = rustix::process::getuid().as_raw();
+        let track = fds.take(FdRole::Track);
+        let tree = track.as_ref().filter(|_| fds.take(FdRole::First).is_some());
+        // Older kernels lack some of the counters; what they would tell is then not told.
+        let counter = |name: &str| openat(tree?, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let oom_events = counter("memory.events");
+        let pids_events = counter("pids.events");
+        let memory_peak = counter("memory.peak");
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             listener: fds.take(FdRole::Listener),
@@ -169,16 +176,16 @@ impl Agent {
             connections: vec![Some(Connection::new(start.host)?)],
             execs: BTreeMap::new(),
             next_exec: 1,
-            tracker: Tracker::new(config.tracking, fds.take(FdRole::Track), proc),
+            tracker: Tracker::new(config.tracking, track, proc),
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
             devpts,
             knobs,
             null,
             landlock,
             filter,
-            oom_events: fds.take(FdRole::OomEvents),
-            pids_events: fds.take(FdRole::PidsEvents),
-            memory_peak: fds.take(FdRole::MemoryPeak),
+            oom_events: oom_events.or(fds.take(FdRole::OomEvents)),
+            pids_events: pids_events.or(fds.take(FdRole::PidsEvents)),
+            memory_peak: memory_peak.or(fds.take(FdRole::MemoryPeak)),
             held: Vec::new(),
             ends_at: config.ttl_ms.map(|ms| Instant::now() + Duration::from_millis(ms)),
             look_at_disk: None,

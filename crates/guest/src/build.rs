@@ -283,7 +283,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         }
         Step::CgroupNamespace => {
             on("cgroup namespace", namespace::cgroup_namespace())?;
-            for tasks in start.fds.all(FdRole::Leave) {
+            for tasks in start.fds.all(FdRole::Leave).chain(start.fds.all(FdRole::First)) {
                 on("tasks", rustix::io::write(tasks, b"0"))?;
             }
             Ok(())

@@ -6,12 +6,17 @@
 //!
 //! The trap: writing a pid to `cgroup.procs` waits for a grace period of the whole machine, 5 to 15 ms on a stock
 //! host. So nobody does. A v2 cgroup is entered at birth (`CLONE_INTO_CGROUP`), a v1 cgroup by the process itself,
-//! which writes `0` to `tasks`.
+//! which writes `0` to `tasks`. The one exception is the first process of a box that the v2 tree limits, which has to
+//! get out of the way once: see [`Trees::divide`].
+
+mod place;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use place::{Mount, enable};
 
 /// What a controller controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +69,8 @@ pub struct Trees {
     controllers: Vec<(Controller, Version, PathBuf)>,
     reasons: Vec<(Controller, String)>,
     v2_reason: String,
+    /// Processes have to make room before the v2 tree hands controllers down.
+    crowded: bool,
 }
 
 impl Trees {
@@ -72,9 +79,14 @@ impl Trees {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let mut trees = Trees { v2_reason: "no cgroup v2 tree is mounted".into(), ..Trees::default() };
         if let Some(mount) = mounts.lines().filter_map(Mount::parse).find(|m| m.kind == "cgroup2") {
-            match may_make(&mount.point) {
-                Ok(()) => trees.take_v2(&mount.point, mount.point.join(name)),
-                Err(e) => trees.v2_reason = format!("cannot make {}: {e}", mount.point.join(name).display()),
+            let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            match place::find(&mount, &own) {
+                Ok(dir) => trees.take_v2(&dir, dir.join(name)),
+                Err(e) => {
+                    let tree = mount.point.display();
+                    trees.v2_reason =
+                        format!("no directory of {tree} on the way to our own is this user's ({e})");
+                }
             }
         }
         for controller in Controller::ALL {
@@ -82,7 +94,8 @@ impl Trees {
                 continue;
             }
             let v1 = mounts.lines().filter_map(Mount::parse).find(|m| m.has_v1(controller));
-            let reason = match v1.map(|mount| may_make(&mount.point).map(|()| mount.point.join(name))) {
+            let reason = match v1.map(|mount| place::may_make(&mount.point).map(|()| mount.point.join(name)))
+            {
                 Some(Ok(dir)) => {
                     trees.controllers.push((controller, Version::V1, dir));
                     continue;
@@ -97,19 +110,19 @@ impl Trees {
     }
 
     fn take_v2(&mut self, root: &Path, dir: PathBuf) {
-        let has = |file: &str, controller: Controller| {
-            let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-            text.split_ascii_whitespace().any(|word| word == controller.name())
+        let available = place::controllers(root, "cgroup.controllers");
+        let given = place::controllers(root, "cgroup.subtree_control");
+        let missing: Vec<_> = available.iter().copied().filter(|c| !given.contains(c)).collect();
+        self.crowded = !missing.is_empty() && place::is_crowded(root);
+        // Usually they are handed down already.
+        let usable = if self.crowded || missing.is_empty() {
+            available
+        } else {
+            // Where that is refused, the look that follows says so.
+            let _ = enable(root, &missing);
+            place::controllers(root, "cgroup.subtree_control")
         };
-        for controller in Controller::ALL {
-            if has("cgroup.controllers", controller) {
-                // Usually it is handed down already. Where that is refused, the look that follows says so.
-                enable(root, controller);
-                if has("cgroup.subtree_control", controller) {
-                    self.controllers.push((controller, Version::V2, dir.clone()));
-                }
-            }
-        }
+        self.controllers.extend(usable.into_iter().map(|controller| (controller, Version::V2, dir.clone())));
         self.v2 = Some(dir);
     }
 
@@ -173,47 +186,52 @@ impl Trees {
 
     fn fill(&self, name: &str, limits: Limits) -> io::Result<()> {
         if let Some(parent) = &self.v2 {
+            let limited = !self.limited_by_v2(limits).is_empty();
+            if let (true, true, Some(place)) = (limited, self.crowded, parent.parent()) {
+                place::clear(place)?;
+                enable(place, &place::controllers(place, "cgroup.controllers"))?;
+            }
             self.make(parent, name)?;
-            self.divide(&parent.join(name), limits)?;
+            for part in [COMMANDS, FIRST] {
+                if limited {
+                    let dir = parent.join(name).join(part);
+                    named(&dir, fs::create_dir(&dir))?;
+                }
+            }
         }
         for (controller, version, parent) in &self.controllers {
             let files = limits.files(*controller, *version);
-            if files.is_empty() {
-                // What is not limited needs no directory of its own.
-                continue;
-            }
-            let mut dir = parent.join(name);
-            match version {
-                Version::V1 => self.make(parent, name)?,
-                Version::V2 => dir = dir.join(COMMANDS),
-            }
-            for (file, value) in files {
-                let path = dir.join(file);
-                match fs::write(&path, &value) {
-                    // Swap accounting is a kernel option; without swap there is nothing to limit.
-                    Err(e) if file.contains("sw") && e.kind() == io::ErrorKind::NotFound => {}
-                    other => named(&path, other)?,
-                }
+            // What is not limited needs no directory of its own.
+            if *version == Version::V1 && !files.is_empty() {
+                self.make(parent, name)?;
+                write_all(&parent.join(name), files)?;
             }
         }
         Ok(())
     }
 
-    /// Where the v2 tree limits the box, its commands get a directory of their own below, and its first process another:
-    /// what the commands use up must not be the end of who has to tell of it.
-    fn divide(&self, dir: &Path, limits: Limits) -> io::Result<()> {
+    fn limited_by_v2(&self, limits: Limits) -> Vec<Controller> {
         let limited = |(controller, version, _): &&(Controller, Version, PathBuf)| {
             *version == Version::V2 && !limits.files(*controller, *version).is_empty()
         };
-        let mut limited = self.controllers.iter().filter(limited).peekable();
-        if limited.peek().is_none() {
+        self.controllers.iter().filter(limited).map(|(controller, ..)| *controller).collect()
+    }
+
+    /// Sets the limits of a box in the v2 tree, once its first process has left the directory where it was born.
+    ///
+    /// Its commands have a directory of their own there, and the first process another: what the commands use up must
+    /// not be the end of who has to tell of it. Both lie below the one that the box sees as the top of the tree. That
+    /// can only be the one where its first process was when it got its cgroup namespace, and with `nsdelegate`, as
+    /// systemd mounts the tree, nobody may be born outside of it; but what has processes hands no controllers down.
+    /// Hence the order: born at the top, namespace, one down, and only then the limits.
+    pub fn divide(&self, name: &str, limits: Limits) -> io::Result<()> {
+        let controllers = self.limited_by_v2(limits);
+        let Some(dir) = self.v2.as_ref().filter(|_| !controllers.is_empty()).map(|dir| dir.join(name)) else {
             return Ok(());
-        }
-        for (controller, ..) in limited {
-            enable(dir, *controller);
-        }
-        for part in [COMMANDS, FIRST] {
-            named(&dir.join(part), fs::create_dir(dir.join(part)))?;
+        };
+        enable(&dir, &controllers)?;
+        for controller in controllers {
+            write_all(&dir.join(COMMANDS), limits.files(controller, Version::V2))?;
         }
         Ok(())
     }
@@ -223,13 +241,11 @@ impl Trees {
         let dir = parent.join(name);
         for _ in 0..MAKE_ATTEMPTS {
             match fs::create_dir(parent) {
-                Ok(()) => {
-                    for (controller, version, _) in &self.controllers {
-                        if *version == Version::V2 && self.v2.as_deref() == Some(parent) {
-                            enable(parent, *controller);
-                        }
-                    }
+                Ok(()) if self.v2.as_deref() == Some(parent) => {
+                    // What is refused here is refused again, and told, where a limit needs it.
+                    let _ = enable(parent, &place::controllers(parent, "cgroup.controllers"));
                 }
+                Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return named(parent, Err(e)),
             }
@@ -264,12 +280,16 @@ const FIRST: &str = "first";
 /// How often a box's directory is tried again when somebody removes the one above it.
 const MAKE_ATTEMPTS: usize = 100;
 
-fn may_make(dir: &Path) -> io::Result<()> {
-    Ok(rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?)
-}
-
-fn enable(dir: &Path, controller: Controller) {
-    let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{}", controller.name()));
+fn write_all(dir: &Path, files: Vec<(&'static str, String)>) -> io::Result<()> {
+    for (file, value) in files {
+        let path = dir.join(file);
+        match fs::write(&path, &value) {
+            // Swap accounting is a kernel option; without swap there is nothing to limit.
+            Err(e) if file.contains("sw") && e.kind() == io::ErrorKind::NotFound => {}
+            other => named(&path, other)?,
+        }
+    }
+    Ok(())
 }
 
 impl Limits {
@@ -323,6 +343,17 @@ pub struct Tasks {
     pub above: OwnedFd,
 }
 
+/// The places of a box in the v2 tree.
+#[derive(Debug)]
+pub struct Places {
+    /// The directory where the first process is born.
+    pub birth: OwnedFd,
+    /// The directory where it may make directories for commands.
+    pub commands: OwnedFd,
+    /// The way into the directory where the first process lives, if the box is limited there.
+    pub first: Option<OwnedFd>,
+}
+
 /// The cgroups of one box.
 #[derive(Debug, Clone)]
 pub struct Group {
@@ -332,25 +363,29 @@ pub struct Group {
 }
 
 impl Group {
-    /// The directories in the v2 tree where the first process is born and where it may make directories for commands,
-    /// given to `owner`.
-    pub fn track(&self, owner: u32) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
+    /// The box's places in the v2 tree, given to `owner`.
+    pub fn track(&self, owner: u32) -> io::Result<Option<Places>> {
         let Some(dir) = &self.v2 else {
             return Ok(None);
         };
-        let commands = dir.join(COMMANDS);
-        let (first, commands) =
-            if commands.is_dir() { (dir.join(FIRST), commands) } else { (dir.clone(), dir.clone()) };
+        let limited = dir.join(COMMANDS).is_dir();
+        let commands = if limited { dir.join(COMMANDS) } else { dir.clone() };
         // Whoever moves from one place to the other needs the right to at the place above both.
         let mut given = vec![dir.clone(), dir.join("cgroup.procs"), commands.clone()];
         given.extend(
             ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"].map(|file| commands.join(file)),
         );
         for path in given {
-            named(&path, std::os::unix::fs::chown(&path, Some(owner), Some(owner)))?;
+            named(&path, give(&path, owner))?;
         }
-        // The first is closed before any command starts; the other is held for the life of the box.
-        Ok(Some((File::open(first)?.into(), alone(&commands)?)))
+        let first = dir.join(FIRST).join("cgroup.procs");
+        let first = limited.then(|| named(&first, OpenOptions::new().write(true).open(&first)));
+        Ok(Some(Places {
+            birth: File::open(dir)?.into(),
+            // Held for the life of the box; the others are closed before any command starts.
+            commands: alone(&commands)?,
+            first: first.transpose()?.map(OwnedFd::from),
+        }))
     }
 
     /// The `tasks` files of the v1 controllers that limit the box, each with that of the place above.
@@ -371,38 +406,48 @@ impl Group {
         Ok(files)
     }
 
-    /// The file that counts how often a limit struck.
+    /// The file that counts how often a limit of a v1 tree struck. Those of the v2 tree are beside the commands.
     pub fn events(&self, controller: Controller) -> io::Result<Option<OwnedFd>> {
-        self.open(controller, |version| match (controller, version) {
-            (Controller::Memory, Version::V1) => "memory.oom_control",
-            (Controller::Memory, Version::V2) => "memory.events",
-            (Controller::Pids, _) => "pids.events",
-            (Controller::Cpu, _) => "cpu.stat",
-        })
+        self.open(
+            controller,
+            match controller {
+                Controller::Memory => "memory.oom_control",
+                Controller::Pids => "pids.events",
+                Controller::Cpu => "cpu.stat",
+            },
+        )
     }
 
-    /// The file with the most memory ever held.
+    /// The file of a v1 tree with the most memory ever held.
     pub fn memory_peak(&self) -> io::Result<Option<OwnedFd>> {
-        self.open(Controller::Memory, |version| match version {
-            Version::V1 => "memory.max_usage_in_bytes",
-            Version::V2 => "memory.peak",
-        })
+        self.open(Controller::Memory, "memory.max_usage_in_bytes")
     }
 
-    fn open(
-        &self,
-        controller: Controller,
-        file: impl Fn(Version) -> &'static str,
-    ) -> io::Result<Option<OwnedFd>> {
-        let Some((_, version, dir)) = self.controllers.iter().find(|(c, ..)| *c == controller) else {
+    fn open(&self, controller: Controller, file: &str) -> io::Result<Option<OwnedFd>> {
+        let v1 = self.controllers.iter().find(|(c, version, _)| *c == controller && *version == Version::V1);
+        let Some((_, _, dir)) = v1 else {
             return Ok(None);
         };
-        let dir = if *version == Version::V2 { dir.join(COMMANDS) } else { dir.clone() };
-        match File::open(dir.join(file(*version))) {
+        match File::open(dir.join(file)) {
             // Older kernels lack some of the counters; what they would tell is then not told.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             other => Ok(Some(other?.into())),
         }
+    }
+
+    /// The directory in the v2 tree.
+    pub fn tracked(&self) -> Option<&Path> {
+        self.v2.as_deref()
+    }
+
+    /// The same with this directory in the v2 tree, where somebody made it who looked from elsewhere.
+    #[must_use]
+    pub fn at(mut self, dir: PathBuf) -> Group {
+        if !self.dirs.contains(&dir) {
+            self.dirs.push(dir.clone());
+        }
+        self.v2 = Some(dir);
+        self
     }
 
     /// Kills every process in the v2 directory and below.
@@ -454,6 +499,15 @@ fn alone(dir: &Path) -> io::Result<OwnedFd> {
     }
 }
 
+/// Gives a file away, if it is not his already: an ordinary user may not give himself what he has.
+fn give(path: &Path, owner: u32) -> io::Result<()> {
+    let now = fs::metadata(path)?;
+    if std::os::unix::fs::MetadataExt::uid(&now) == owner {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(path, Some(owner), Some(owner))
+}
+
 fn remove_below(dir: &Path) -> io::Result<()> {
     if let Err(e) = fs::remove_dir(dir) {
         match e.kind() {
@@ -498,58 +552,61 @@ pub fn counter(file: std::os::fd::BorrowedFd<'_>, key: &str) -> io::Result<u64> 
     value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no counter {key:?}")))
 }
 
-struct Mount<'a> {
-    point: PathBuf,
-    kind: &'a str,
-    options: &'a str,
-}
-
-impl<'a> Mount<'a> {
-    fn parse(line: &'a str) -> Option<Mount<'a>> {
-        let (before, after) = line.split_once(" - ")?;
-        let point = before.split(' ').nth(4)?;
-        let mut after = after.split(' ');
-        let kind = after.next()?;
-        let options = after.nth(1)?;
-        Some(Mount { point: unescape(point).into(), kind, options })
-    }
-
-    fn has_v1(&self, controller: Controller) -> bool {
-        self.kind == "cgroup" && self.options.split(',').any(|option| option == controller.name())
-    }
-}
-
-/// mountinfo writes blanks and backslashes as octal.
-fn unescape(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                out.push(code as char);
-                rest = &rest[at + 4..];
-            }
-            None => {
-                out.push('\\');
-                rest = &rest[at + 1..];
-            }
-        }
-    }
-    out + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A directory that looks like one of the v2 tree.
+    fn pretend(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        dir
+    }
+
     #[test]
-    fn mountinfo_is_understood() {
-        let line = "35 31 0:32 / /sys/fs/cg\\040roup/memory rw,relatime shared:5 - cgroup cgroup rw,memory";
-        let mount = Mount::parse(line).unwrap();
-        assert_eq!(mount.point, Path::new("/sys/fs/cg roup/memory"));
-        assert!(mount.has_v1(Controller::Memory) && !mount.has_v1(Controller::Cpu));
+    fn controllers_of_a_place_full_of_processes_are_taken_and_not_yet_handed_down() {
+        let check = |files: &[(&str, &str)], crowded: bool, handed_down: &str| {
+            let dir = pretend(files);
+            let mut trees = Trees::default();
+            trees.take_v2(dir.path(), dir.path().join("boxes"));
+            assert_eq!(trees.crowded, crowded, "{files:?}");
+            assert_eq!(trees.controller(Controller::Memory), Ok(Version::V2), "{files:?}");
+            assert!(trees.controller(Controller::Cpu).is_err(), "{files:?}");
+            assert_eq!(fs::read_to_string(dir.path().join("cgroup.subtree_control")).unwrap(), handed_down);
+        };
+        let kind = ("cgroup.type", "domain\n");
+        let available = ("cgroup.controllers", "cpuset memory pids\n");
+        let given = |text| ("cgroup.subtree_control", text);
+        check(&[kind, available, given("memory pids"), ("cgroup.procs", "")], false, "memory pids");
+        check(&[kind, available, given(""), ("cgroup.procs", "17\n")], true, "");
+        // What was handed down before they came stays.
+        check(&[kind, available, given("memory pids"), ("cgroup.procs", "17\n")], false, "memory pids");
+    }
+
+    #[test]
+    fn a_box_is_limited_in_the_directory_of_its_commands() {
+        let dir = pretend(&[]);
+        let boxes = dir.path().join("boxes");
+        let trees = Trees {
+            controllers: vec![(Controller::Memory, Version::V2, boxes.clone())],
+            v2: Some(boxes.clone()),
+            ..Trees::default()
+        };
+        let limits = Limits { memory_bytes: Some(1 << 20), pids: Some(5), cpus: None };
+        trees.create("a", limits).unwrap();
+        assert!(boxes.join("a/commands").is_dir() && boxes.join("a/first").is_dir());
+        // Not before its first process is out of the way.
+        assert!(!boxes.join("a/cgroup.subtree_control").exists());
+        trees.divide("a", limits).unwrap();
+        assert_eq!(fs::read_to_string(boxes.join("a/cgroup.subtree_control")).unwrap(), "+memory");
+        assert_eq!(fs::read_to_string(boxes.join("a/commands/memory.max")).unwrap(), "1048576");
+        // What the tree has no controller for is limited by somebody else.
+        assert!(!boxes.join("a/commands/pids.max").exists());
+        trees.create("b", Limits::default()).unwrap();
+        trees.divide("b", Limits::default()).unwrap();
+        assert!(!boxes.join("b/commands").exists());
     }
 
     #[test]

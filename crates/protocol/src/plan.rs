@@ -73,6 +73,9 @@ pub enum FdRole {
     Birth,
     /// The directory in the cgroup v2 tree in which commands get theirs, for starting and killing them exactly.
     Track,
+    /// The `cgroup.procs` of the directory in the cgroup v2 tree in which the first process lives, where commands are
+    /// limited there. The counters of their limits are then beside their directories.
+    First,
     /// A cgroup v1 `tasks` file that the first process enters, and with it everything that comes after.
     Tasks,
     /// A cgroup v1 `tasks` file that each command enters, and the first process does not: what commands use up must not

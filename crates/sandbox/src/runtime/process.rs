@@ -100,8 +100,9 @@ impl Runtime for Process {
         let mut group = None;
         if self.trees.tracking().is_ok() {
             let made = self.trees.create(id, CgroupLimits::default()).context("make the box's cgroups")?;
-            if let Some((_, commands)) = made.track(rustix_uid()).context("open the box's cgroup")? {
-                parcel.add(FdRole::Track, commands);
+            native::note_cgroup(&claim, &made)?;
+            if let Some(places) = made.track(rustix_uid()).context("open the box's cgroup")? {
+                parcel.add(FdRole::Track, places.commands);
             }
             group = Some(made);
         }
@@ -170,7 +171,7 @@ impl Runtime for Process {
     }
 
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
-        let group = self.trees.group(id);
+        let group = native::cgroups_of(&self.home, &self.trees, id)?;
         if let Some(info) = info
             && let Some(pidfd) = native::living(&self.home, info)?
         {

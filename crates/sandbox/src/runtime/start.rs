@@ -231,7 +231,7 @@ impl Parcel {
 }
 
 /// Reads the whole of a small file, for probes.
-pub(super) fn read_small(path: &str) -> Option<String> {
+pub(super) fn read_small(path: impl AsRef<std::path::Path>) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(64 * 1024).read_to_string(&mut text).ok()?;
     Some(text)

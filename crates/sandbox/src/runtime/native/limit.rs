@@ -97,7 +97,8 @@ fn refused(what: &str, why: &str, help: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("cannot enforce {what} here: {why}; {help}"))
 }
 
-const CGROUP_HELP: &str = "run as root, or without this option";
+const CGROUP_HELP: &str =
+    "run as root, or in a cgroup of your own (`systemd-run --user --scope`), or without this option";
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)

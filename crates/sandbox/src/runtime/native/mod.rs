@@ -16,7 +16,9 @@ mod restack;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use glasshouse_linux::cgroup::{Controller, Group, Trees};
 use glasshouse_linux::{landlock, process, rustix, seccomp};
@@ -43,7 +45,33 @@ pub(crate) struct Native {
 
 /// Looks where cgroups can be made, under a name that tells homes apart.
 pub(crate) fn discover_trees(home: &Home) -> Result<Trees> {
-    Trees::discover(&format!("glasshouse-{}", home.tag()?)).context("look for cgroups")
+    Trees::discover(&format!("{CGROUP_PREFIX}{}", home.tag()?)).context("look for cgroups")
+}
+
+/// What the directory of all boxes of a home begins with.
+const CGROUP_PREFIX: &str = "glasshouse-";
+
+/// The file in a box's directory that says where its cgroup is.
+const CGROUP_FILE: &str = "cgroup";
+
+/// Writes down where a box's cgroup is. An ordinary user's place depends on where he is himself, and whoever removes the
+/// box may be elsewhere.
+pub(crate) fn note_cgroup(claim: &Claim, group: &Group) -> Result<()> {
+    let Some(dir) = group.tracked() else { return Ok(()) };
+    let path = claim.path().join(CGROUP_FILE);
+    std::fs::write(&path, dir.as_os_str().as_bytes()).context(format_args!("write {}", path.display()))
+}
+
+/// The cgroups of a box, wherever its maker was.
+pub(crate) fn cgroups_of(home: &Home, trees: &Trees, id: &str) -> Result<Group> {
+    let group = trees.group(id);
+    let ours = Path::new(&format!("{CGROUP_PREFIX}{}", home.tag()?)).join(id);
+    let noted = start::read_small(home.box_dir(id).join(CGROUP_FILE)).map(PathBuf::from);
+    let noted = noted.filter(|dir| dir.is_absolute() && dir.ends_with(&ours) && dir.is_dir());
+    Ok(match noted {
+        Some(dir) => group.at(dir),
+        None => group,
+    })
 }
 
 /// The first process of a box, if it lives.
@@ -161,6 +189,7 @@ impl Native {
         let (level, missing) = level;
         let memory_bytes = limits.memory_beside_disk();
         let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
+        note_cgroup(&claim, &made.group)?;
         let parcel = self.parcel(&claim, spec, users, &made.group)?;
         let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
         let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
@@ -184,6 +213,7 @@ impl Native {
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let ready = start::start("jail", &plan, &parcel.borrow())?;
+        self.trees.divide(id, limits.cgroup).context("limit the box's cgroups")?;
         let uid_base = match users {
             Users::Range { base } => Some(base),
             _ => None,
@@ -222,9 +252,12 @@ impl Native {
             Users::Same => 0,
             Users::One { uid, .. } => uid,
         };
-        if let Some((first, commands)) = group.track(owner).context("open the box's cgroup")? {
-            parcel.add(FdRole::Birth, first);
-            parcel.add(FdRole::Track, commands);
+        if let Some(places) = group.track(owner).context("open the box's cgroup")? {
+            parcel.add(FdRole::Birth, places.birth);
+            parcel.add(FdRole::Track, places.commands);
+            if let Some(procs) = places.first {
+                parcel.add(FdRole::First, procs);
+            }
         }
         for tasks in group.tasks().context("open the box's cgroups")? {
             if tasks.controller == Controller::Pids {
@@ -379,7 +412,7 @@ impl Runtime for Native {
     }
 
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
-        let group = self.trees.group(id);
+        let group = cgroups_of(&self.home, &self.trees, id)?;
         if let Some(info) = info {
             match living(&self.home, info)? {
                 Some(pidfd) => {

@@ -102,7 +102,10 @@ fn controlled(native: &Native, controller: Controller) -> Feature {
         Err(why) => {
             let hint = match native.is_root() {
                 true => "mount the controller, or enable it in cgroup.subtree_control",
-                false => "run as root for limits on the whole box",
+                false => {
+                    "run as root for limits on the whole box, or in a cgroup of your own: \
+                     `systemd-run --user --scope -p Delegate=yes bash`"
+                }
             };
             feature(&name, false, why, Some(hint.into()))
         }
