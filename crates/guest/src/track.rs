@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, readlinkat, unlinkat};
+use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::{cgroup, process, rustix};
 use glasshouse_protocol::plan::Tracking;
 
@@ -24,6 +25,10 @@ use crate::build::TOP_NAME;
 const SPARE_MAX: usize = 8;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
+
+/// How often a new process's tag is tried to be read, and the pause between: a second, where microseconds do.
+const TAG_ATTEMPTS: usize = 10_000;
+const TAG_PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
 /// The means that this box has.
 #[derive(Debug)]
@@ -59,7 +64,7 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 struct Tag {
     name: Vec<u8>,
-    _held: Option<OwnedFd>,
+    _held: OwnedFd,
 }
 
 impl Tracker {
@@ -87,15 +92,14 @@ impl Tracker {
     }
 
     /// Learns the mark of the command's main process.
-    pub(crate) fn started(&self, mark: &mut Mark, pid: i32) {
+    pub(crate) fn started(&self, mark: &mut Mark, pid: i32) -> io::Result<()> {
         mark.leader = pid;
         if self.tracking == Tracking::Tag
             && let Some(proc) = &self.proc
         {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            let _held = openat(proc, format!("{pid}/ns/uts"), flags, Mode::empty()).ok();
-            mark.tag = tag_of(proc.as_fd(), pid).map(|name| Tag { name, _held });
+            mark.tag = read_tag(proc.as_fd(), pid)?;
         }
+        Ok(())
     }
 
     /// All processes that live in the box beside us, each with whether it stands still. Only in a box, whose processes
@@ -269,9 +273,28 @@ fn hunt(find: impl Fn() -> io::Result<Vec<i32>>) -> io::Result<()> {
     Err(io::Error::other("processes of the command keep appearing"))
 }
 
-fn tag_of(proc: BorrowedFd<'_>, pid: i32) -> Option<Vec<u8>> {
-    let link = readlinkat(proc, format!("{pid}/ns/uts"), Vec::new()).ok()?;
-    Some(link.into_bytes())
+/// The tag of a process that has just been started; none if it has ended already.
+///
+/// We are woken when it lets go of our memory, a moment before the kernel has decided who may look at its new one, and
+/// until then it lets nobody. It tells no one when that is over.
+fn read_tag(proc: BorrowedFd<'_>, pid: i32) -> io::Result<Option<Tag>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut refused = Errno::ACCESS;
+    for _ in 0..TAG_ATTEMPTS {
+        let held = openat(proc, format!("{pid}/ns/uts"), flags, Mode::empty());
+        match held.and_then(|held| Ok((held, readlinkat(proc, format!("{pid}/ns/uts"), Vec::new())?))) {
+            Ok((held, name)) => return Ok(Some(Tag { name: name.into_bytes(), _held: held })),
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
+            Err(e) => refused = e,
+        }
+        std::thread::sleep(TAG_PAUSE);
+    }
+    Err(refused.into())
+}
+
+fn tag_of(proc: BorrowedFd<'_>, pid: i32) -> io::Result<Vec<u8>> {
+    let link = readlinkat(proc, format!("{pid}/ns/uts"), Vec::new())?;
+    Ok(link.into_bytes())
 }
 
 fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
@@ -297,7 +320,7 @@ fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<u8> {
 
 /// A zombie has no namespaces any more, so only the living are found.
 fn all_tagged(proc: BorrowedFd<'_>, tag: &[u8]) -> Vec<i32> {
-    pids(proc).into_iter().filter(|&pid| tag_of(proc, pid).as_deref() == Some(tag)).collect()
+    pids(proc).into_iter().filter(|&pid| tag_of(proc, pid).is_ok_and(|found| found == tag)).collect()
 }
 
 fn descendants(leader: i32) -> Vec<i32> {

@@ -110,8 +110,12 @@ impl Agent {
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {
                 exec.before = before;
-                if let Some(mark) = exec.mark.as_mut() {
-                    self.tracker.started(mark, exec.pid);
+                let marked = exec.mark.as_mut().map_or(Ok(()), |mark| self.tracker.started(mark, exec.pid));
+                if let Err(e) = marked {
+                    // What cannot be told from others could not be killed for certain: it must not run.
+                    let _ = process::signal(exec.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+                    let message = format!("its processes cannot be told from others: {e}");
+                    return Err(not_started(NotStarted::Other, message));
                 }
                 Ok(exec)
             }
