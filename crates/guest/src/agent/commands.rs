@@ -113,7 +113,9 @@ impl Agent {
                 let marked = exec.mark.as_mut().map_or(Ok(()), |mark| self.tracker.started(mark, exec.pid));
                 if let Err(e) = marked {
                     // What cannot be told from others could not be killed for certain: it must not run.
-                    let _ = process::signal(exec.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+                    if let Some(pidfd) = &exec.pidfd {
+                        let _ = process::signal(pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+                    }
                     let message = format!("its processes cannot be told from others: {e}");
                     return Err(not_started(NotStarted::Other, message));
                 }
