@@ -5,7 +5,7 @@ use crate::stage::Stage;
 #[test]
 fn a_stopped_box_keeps_its_files_and_nothing_else() {
     for stage in Stage::each(&["--env", "KEY=value", "--name", "web"]) {
-        stage.sh("echo one > a; mkdir d; rm -rf /etc/ssl");
+        stage.sh("echo one > a; mkdir d");
         stage.ok(&["exec", "web", "--background", "--", "sleep", "1000"]);
         assert_eq!(stage.ok(&["stop", "web"]), stage.id);
         let list = stage.json(&["list"]);

@@ -5,13 +5,13 @@ use crate::stage::Stage;
 #[test]
 fn a_restore_gives_back_what_was_there_then() {
     for stage in Stage::each(&[]) {
-        stage.sh("echo one > a; mkdir d; echo x > d/f; ln a b; ln -s a c; chmod 751 d; rm -rf /etc/ssl");
+        stage.sh("echo one > a; mkdir d; echo x > d/f; ln a b; ln -s a c; chmod 751 d");
         let list =
             "ls -lRn --time-style=+ /workspace | sed 's/^total.*//'; cat a b c d/f; ls -d /etc/ssl 2>&1";
         let before = stage.sh(list);
         let first = stage.snapshot();
         assert_eq!(stage.sh(list), before, "{:?}: a snapshot changes nothing", stage.house.mode);
-        stage.sh("echo two > a; rm b c; rm -r d; mkdir -p /etc/ssl; touch new");
+        stage.sh("echo two > a; rm b c; rm -r d; touch new");
         let second = stage.snapshot();
         let after = stage.sh(list);
         assert_ne!(before, after);
