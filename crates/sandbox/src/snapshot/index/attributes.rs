@@ -1,0 +1,92 @@
+//! Extended attributes: overlay's own marks, and those that count as part of a file.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use glasshouse_linux::rustix::fs::{fgetxattr, flistxattr};
+use glasshouse_linux::rustix::io::Errno;
+
+use super::super::Marks;
+use super::Hash;
+
+const TAG: &[u8] = b"glasshouse xattrs 1\n";
+/// The kernel's own bound, for all names together and for one value.
+const XATTR_MAX: usize = 65536;
+
+/// What the attributes of one file or directory say.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// `y`: nothing below shows through. `x`: files in it may be whiteouts.
+    pub(super) opaque: Option<u8>,
+    pub(super) redirect: Option<Box<[u8]>>,
+    pub(super) whiteout: bool,
+    /// The content is in another layer: we never mount in a way that makes these.
+    pub(super) metacopy: bool,
+    /// The hash of those that count.
+    pub(super) xattrs: Option<Hash>,
+}
+
+/// Reads attributes. Holds the buffers, so that they are made once for many files.
+pub(super) struct Attributes {
+    prefix: &'static str,
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Attributes {
+    pub(super) fn new(marks: Marks) -> Attributes {
+        Attributes { prefix: marks.prefix(), names: vec![0; XATTR_MAX], value: vec![0; XATTR_MAX] }
+    }
+
+    pub(super) fn read(&mut self, file: BorrowedFd<'_>) -> io::Result<Found> {
+        let mut found = Found::default();
+        let length = match flistxattr(file, &mut self.names[..]) {
+            // The file system has none.
+            Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(found),
+            length => length?,
+        };
+        let mut counted = Vec::new();
+        for name in self.names[..length].split_inclusive(|b| *b == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            let mark = name.to_bytes().strip_prefix(self.prefix.as_bytes());
+            if mark.is_none() && !counts(name.to_bytes()) {
+                continue;
+            }
+            let value = match fgetxattr(file, name, &mut self.value[..]) {
+                // Gone since.
+                Err(Errno::NODATA) => continue,
+                length => &self.value[..length?],
+            };
+            match mark {
+                Some(b"opaque") => found.opaque = value.first().copied(),
+                Some(b"redirect") => found.redirect = Some(value.into()),
+                Some(b"whiteout") => found.whiteout = true,
+                Some(b"metacopy") => found.metacopy = true,
+                Some(_) => {}
+                None => counted.push((name.to_bytes().to_vec(), value.to_vec())),
+            }
+        }
+        found.xattrs = hash(counted);
+        Ok(found)
+    }
+}
+
+/// Whether an attribute is part of what a box sees of the file.
+fn counts(name: &[u8]) -> bool {
+    name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") || name == b"security.capability"
+}
+
+fn hash(mut counted: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Hash> {
+    if counted.is_empty() {
+        return None;
+    }
+    counted.sort();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(TAG);
+    for part in counted.iter().flat_map(|(name, value)| [name, value]) {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Some(*hasher.finalize().as_bytes())
+}

@@ -1,0 +1,149 @@
+//! The hash of what a file holds, at the price of what it occupies.
+//!
+//! A file is seen as blocks of 4 KiB. Those that hold only zeros are left out, whether they are holes or were
+//! written:
+//!
+//! ```text
+//!  data    = H(the other blocks, one after the other)
+//!  runs    = H(first block, number of blocks; for every run of such blocks)
+//!  content = H(size, data, runs)
+//! ```
+//!
+//! So a file of 1 TiB without data costs one seek, and equals one whose zeros are all written out.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use glasshouse_linux::rustix::fs::{SeekFrom, seek};
+use glasshouse_linux::rustix::io::{Errno, pread};
+
+use super::Hash;
+
+const TAG: &[u8] = b"glasshouse file 1\n";
+const BLOCK: usize = 4096;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
+/// Bytes that are read at once. Up to this size, nobody looks for holes.
+const PIECE: usize = 1 << 20;
+
+/// Hashes content. Holds the buffer, so that it is made once for many files.
+pub(super) struct Contents {
+    buffer: Vec<u8>,
+}
+
+impl Contents {
+    pub(super) fn new() -> Contents {
+        Contents { buffer: vec![0; PIECE] }
+    }
+
+    /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees
+    /// by the file's times that it shrank.
+    pub(super) fn hash(&mut self, file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
+        let mut blocks = Blocks::default();
+        if size <= PIECE as u64 {
+            self.read(file, 0, size, &mut blocks)?;
+            return Ok(blocks.finish(size));
+        }
+        let mut at = 0;
+        while at < size {
+            let Some((from, to)) = next_data(file, at, size)? else { break };
+            at = from;
+            while at < to {
+                let length = (to - at).min(PIECE as u64);
+                self.read(file, at, length, &mut blocks)?;
+                at += length;
+            }
+        }
+        Ok(blocks.finish(size))
+    }
+
+    /// Reads at most a piece, from the beginning of a block.
+    fn read(&mut self, file: BorrowedFd<'_>, at: u64, length: u64, blocks: &mut Blocks) -> io::Result<()> {
+        let piece = &mut self.buffer[..length as usize];
+        let mut filled = 0;
+        while filled < piece.len() {
+            match pread(file, &mut piece[filled..], at + filled as u64) {
+                Ok(0) => {
+                    piece[filled..].fill(0);
+                    break;
+                }
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        blocks.add(at / BLOCK as u64, piece);
+        Ok(())
+    }
+}
+
+/// The next stretch with data at or after `at`, in whole blocks, but never beyond the size.
+fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+    let block = BLOCK as u64;
+    let from = match seek(file, SeekFrom::Data(at)) {
+        Ok(from) => (from / block * block).max(at),
+        Err(Errno::NXIO) => return Ok(None),
+        // This file system does not tell.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
+        Err(e) => return Err(e.into()),
+    };
+    if from >= size {
+        return Ok(None);
+    }
+    let to = match seek(file, SeekFrom::Hole(from)) {
+        Ok(to) => to.div_ceil(block).saturating_mul(block),
+        // It shrank.
+        Err(Errno::NXIO) => size,
+        Err(e) => return Err(e.into()),
+    };
+    // At least one block, even if the file changes between the two answers.
+    Ok(Some((from, to.max(from + block).min(size))))
+}
+
+/// The blocks that are not all zeros.
+#[derive(Default)]
+struct Blocks {
+    data: blake3::Hasher,
+    runs: blake3::Hasher,
+    /// First block, number of blocks.
+    run: Option<(u64, u64)>,
+}
+
+impl Blocks {
+    /// Adds bytes that begin with this block.
+    fn add(&mut self, first: u64, bytes: &[u8]) {
+        let mut from = 0;
+        for (n, block) in bytes.chunks(BLOCK).enumerate() {
+            if *block != ZEROS[..block.len()] {
+                let at = first + n as u64;
+                match &mut self.run {
+                    Some((start, count)) if *start + *count == at => *count += 1,
+                    _ => {
+                        self.close();
+                        self.run = Some((at, 1));
+                    }
+                }
+                continue;
+            }
+            self.data.update(&bytes[from..n * BLOCK]);
+            from = n * BLOCK + block.len();
+        }
+        self.data.update(&bytes[from..]);
+    }
+
+    fn close(&mut self) {
+        if let Some((start, count)) = self.run.take() {
+            self.runs.update(&start.to_le_bytes());
+            self.runs.update(&count.to_le_bytes());
+        }
+    }
+
+    fn finish(mut self, size: u64) -> Hash {
+        self.close();
+        let mut all = blake3::Hasher::new();
+        all.update(TAG);
+        all.update(&size.to_le_bytes());
+        all.update(self.data.finalize().as_bytes());
+        all.update(self.runs.finalize().as_bytes());
+        *all.finalize().as_bytes()
+    }
+}
