@@ -13,6 +13,7 @@ pub mod cgroup;
 pub mod descriptor;
 pub mod identity;
 pub mod landlock;
+pub mod layer;
 pub mod mount;
 pub mod namespace;
 pub mod process;
