@@ -7,6 +7,7 @@ mod create;
 mod doctor;
 mod exec;
 mod gc;
+mod image;
 mod info;
 mod kill;
 mod list;
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     Cp(cp::Cp),
     Log(log::Log),
     Kill(kill::Kill),
+    Image(image::Images),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -83,6 +85,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Cp(command) => command.run(global).await,
         Command::Log(command) => command.run(global),
         Command::Kill(command) => command.run(global).await,
+        Command::Image(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -120,6 +123,12 @@ mod tests {
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
+            "glass run --image debian:12",
+            "glass image pull localhost:5000/x:y --insecure",
+            "glass image import x.tar --name y",
+            "glass image list --json",
+            "glass image remove a b",
+            "glass image inspect a",
             "glass create --owner 123 --label a=b --label c=d",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -145,6 +154,10 @@ mod tests {
             "glass attach web x",
             "glass cp a",
             "glass completions tcsh",
+            "glass image",
+            "glass image pull",
+            "glass image remove",
+            "glass run --image A -- ls",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

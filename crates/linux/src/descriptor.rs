@@ -124,6 +124,22 @@ pub fn lock_path(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Waits until nobody holds the lock of a file alone, and shares it until the value is dropped.
+pub fn share_path(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    rustix::io::retry_on_intr(|| fs::flock(&file, FlockOperation::LockShared))?;
+    Ok(file)
+}
+
+/// Takes the lock of an open file or directory, if nobody else holds it. Whether it did.
+pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// Takes possession of descriptor 0, which a parent passed on, and puts /dev/null (or, without one, nothing) there.
 ///
 /// To be called once, first thing in a program whose stdin is a socket.

@@ -7,7 +7,7 @@
 //!
 //! What the layers below show matters in three cases: a directory on the way that the layer does not bring itself, a
 //! link on the way that is in a layer below, and a hard link to a file below. Then the result *leans* on them, and
-//! the same layer on other ones would be another tree.
+//! the same layer on other ones could be another tree.
 
 mod chain;
 
@@ -64,7 +64,7 @@ pub struct Unpacked {
     pub bytes: u64,
     /// Devices and sockets, which are not in the tree.
     pub left_out: u64,
-    /// The tree would be another one on other layers.
+    /// The tree could be another one on other layers.
     pub leaned: bool,
     /// Nothing of the layers below shows through.
     pub hides_all: bool,
@@ -409,10 +409,8 @@ impl<'a> Layer<'a> {
         }
         self.place = None;
         let real = resolve(&self.trees, self.opaque, wanted, Last::Followed)?;
-        if real != wanted {
-            // A link of this very layer would be the same everywhere; telling them apart is not worth it.
-            self.done.leaned |= self.trees.len() > 1;
-        }
+        // A link of this very layer would be the same everywhere; telling them apart is not worth it.
+        self.done.leaned |= real != wanted;
         let mut dir = self.trees[0].try_clone_to_owned()?;
         for (n, part) in real.iter().enumerate() {
             match open_dir(dir.as_fd(), part) {
@@ -446,13 +444,14 @@ impl<'a> Layer<'a> {
 
     /// Makes a directory that no entry has brought, as the one below is, if there is one.
     fn make_way(&mut self, dir: BorrowedFd<'_>, path: &[OsString], part: &OsStr) -> io::Result<OwnedFd> {
+        // On other layers the answer may be another one, even if there is none here.
+        self.done.leaned = true;
         let below = lookup(&self.trees[1..], self.opaque, path, part)?;
         rustix::fs::mkdirat(dir, part, Mode::RWXU)?;
         let made = open_dir(dir, part)?;
         let mut mode = 0o755;
         let mut mtime = 0;
         if let Some(found) = below.filter(|found| found.kind() == FileType::Directory) {
-            self.done.leaned = true;
             (mode, mtime) = (found.stat.st_mode & 0o7777, found.stat.st_mtime.max(0) as u64);
             if self.owners == Owners::Kept {
                 let owner = (Uid::from_raw(found.stat.st_uid), Gid::from_raw(found.stat.st_gid));

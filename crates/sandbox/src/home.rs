@@ -10,6 +10,10 @@
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
 //!   layers/<name>/            read-only layers shared by boxes
+//!   images/<name>.json        what an image consists of
+//!   incoming/<random>/        what is being unpacked, locked by whoever does it
+//!   incoming/blobs/           what was downloaded of layers so far
+//!   store                     shared by whoever uses layers that nothing names yet, taken alone to remove some
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
 //! ```
@@ -59,7 +63,8 @@ pub(crate) struct Claim {
 impl Home {
     pub(crate) fn open(path: PathBuf) -> Result<Home> {
         let path = std::path::absolute(&path).context(format_args!("use {} as home", path.display()))?;
-        for dir in ["", "boxes", "names", "uids", "layers", "traces", "blobs", "trash"] {
+        let dirs = ["", "boxes", "names", "uids", "layers", "traces", "blobs", "trash", "images", "incoming"];
+        for dir in dirs.into_iter().chain(["incoming/blobs"]) {
             let dir = path.join(dir);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
             made.context(format_args!(
@@ -97,6 +102,11 @@ impl Home {
 
     pub(crate) fn lock(&self) -> Result<File> {
         descriptor::lock_path(&self.path.join("lock")).context("lock the state directory")
+    }
+
+    /// Keeps layers that nothing names yet from being removed, for as long as the value lives.
+    pub(crate) fn store_shared(&self) -> Result<File> {
+        descriptor::share_path(&self.path.join("store")).context("share the store of layers")
     }
 
     /// Makes a box's directory and locks its life.

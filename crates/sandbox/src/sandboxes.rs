@@ -70,8 +70,11 @@ impl Sandboxes {
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
         let (house, asked) = (self.clone(), spec.clone());
+        let image = self.have_image(&spec.image).await?;
         let Created { info, stream, pidfd } = blocking(move || {
-            let base = image::resolve(&house.inner.home, &asked.image)?;
+            // Until the box is on record, nobody knows that it needs its layers.
+            let _store = house.inner.home.store_shared()?;
+            let base = image::resolve(&house.inner.home, &image)?;
             let id = new_id()?;
             house.inner.runtimes.get(asked.runtime).create(&id, &asked, &base)
         })
@@ -89,6 +92,10 @@ impl Sandboxes {
                 Err(e)
             }
         }
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.inner.home
     }
 
     fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
@@ -234,6 +241,7 @@ impl Sandboxes {
             cleaned.directories = home.empty_trash()?;
             home.drop_links()?;
         }
+        cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();
         let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives).map_err(|e| {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Reference;
 
 /// What a box is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,19 +45,38 @@ pub enum Image {
     Host,
     /// A directory of the host that holds a root file system. It is never written.
     Directory(PathBuf),
+    /// An image that was pulled or imported, by its name.
+    Stored(String),
+    /// The same, and pulled if it is not here.
+    Remote(String),
+    /// An archive of the OCI's layout, which is imported.
+    OciArchive(PathBuf),
+    /// An archive as `docker save` writes it, which is imported.
+    DockerArchive(PathBuf),
 }
 
 impl std::str::FromStr for Image {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Image> {
+        if let Some(name) = text.strip_prefix("oci://") {
+            return name.parse::<Reference>().map(|_| Image::Remote(name.to_owned()));
+        }
         match text.split_once(':') {
             None if text == "host" => Ok(Image::Host),
             Some(("dir", path)) if !path.is_empty() => Ok(Image::Directory(path.into())),
-            _ => Err(Error::new(
-                ErrorKind::Invalid,
-                format!("{text:?} is no image; say `host` or `dir:PATH` with a directory that holds a root"),
-            )),
+            Some(("oci-archive", path)) if !path.is_empty() => Ok(Image::OciArchive(path.into())),
+            Some(("docker-archive", path)) if !path.is_empty() => Ok(Image::DockerArchive(path.into())),
+            _ => match text.parse::<Reference>() {
+                Ok(_) => Ok(Image::Stored(text.to_owned())),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "{text:?} is no image; say `host`, `dir:PATH` with a directory that holds a root, the name of \
+                         an image, or `oci://NAME` to pull it"
+                    ),
+                )),
+            },
         }
     }
 }
@@ -66,6 +86,10 @@ impl std::fmt::Display for Image {
         match self {
             Image::Host => write!(f, "host"),
             Image::Directory(path) => write!(f, "dir:{}", path.display()),
+            Image::Stored(name) => write!(f, "{name}"),
+            Image::Remote(name) => write!(f, "oci://{name}"),
+            Image::OciArchive(path) => write!(f, "oci-archive:{}", path.display()),
+            Image::DockerArchive(path) => write!(f, "docker-archive:{}", path.display()),
         }
     }
 }
@@ -236,4 +260,28 @@ pub struct SandboxInfo {
     pub tracking: String,
     /// First host uid of the box, where it has its own range.
     pub uid_base: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_read_as_it_is_written() {
+        for (text, image) in [
+            ("host", Image::Host),
+            ("dir:/srv", Image::Directory("/srv".into())),
+            ("debian:12", Image::Stored("debian:12".into())),
+            ("localhost:5000/x:y", Image::Stored("localhost:5000/x:y".into())),
+            ("oci://debian", Image::Remote("debian".into())),
+            ("oci-archive:/a b", Image::OciArchive("/a b".into())),
+            ("docker-archive:x.tar", Image::DockerArchive("x.tar".into())),
+        ] {
+            assert_eq!(text.parse::<Image>().unwrap(), image);
+            assert_eq!(image.to_string(), text);
+        }
+        for text in ["", "dir:", "A", "oci://", "oci://../x", "docker-archive:"] {
+            assert!(text.parse::<Image>().is_err(), "{text:?}");
+        }
+    }
 }
