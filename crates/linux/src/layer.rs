@@ -115,8 +115,13 @@ impl<R: Read> Read for Metered<R> {
             return Err(refuse(Path::new("the layer"), &why));
         }
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let n = self.stream.read(&mut buffer[..room])?;
+        let mut n = self.stream.read(&mut buffer[..room])?;
         if left != u64::MAX {
+            if n == 0 {
+                // Some tools leave out the zeros behind the last entry, and everybody reads their layers all the same.
+                buffer[..room].fill(0);
+                n = room;
+            }
             self.allowance.set(left - n as u64);
         }
         Ok(n)

@@ -199,6 +199,16 @@ fn claims_are_bounded() {
 }
 
 #[test]
+fn a_layer_without_its_last_zeros_is_read_and_one_without_its_last_content_is_not() {
+    let mut stack = Stack::new();
+    let whole = Stream::new().file("a", "text").bytes();
+    stack.try_add(&whole[..512 + 4], 1 << 20).unwrap();
+    assert_eq!(stack.read("a").as_deref(), Some("text"));
+    assert!(stack.try_add(&whole[..512 + 3], 1 << 20).is_err());
+    assert!(stack.try_add(&whole[..100], 1 << 20).is_err());
+}
+
+#[test]
 fn the_last_word_on_a_name_counts() {
     let mut stack = Stack::new();
     stack.add(Stream::new().file("a/b/c", "1").file("a", "2").dir("x").link("x", "a").dir("x"));
