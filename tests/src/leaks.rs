@@ -21,7 +21,8 @@ const SETTLE_STEP: Duration = Duration::from_millis(2);
 /// Directories of a home in which nothing may stay. Records and layers are kept by design.
 const EMPTIED: [&str; 4] = ["boxes", "trash", "uids", "names"];
 /// All that a home may hold at its top.
-const TOP_LEVEL: [&str; 8] = ["lock", "boxes", "names", "uids", "layers", "traces", "blobs", "trash"];
+const TOP_LEVEL: [&str; 11] =
+    ["lock", "boxes", "names", "uids", "layers", "traces", "blobs", "trash", "images", "incoming", "store"];
 /// What the names of our cgroups begin with.
 const CGROUP: &str = "glasshouse-";
 
