@@ -78,7 +78,8 @@ fn names_and_links_that_lead_outside_do_not() {
         for target in [format!("{there}/file"), format!("{up}/file"), "/etc/passwd".into()] {
             let sentence =
                 refused(house, &["image", "import", &forged(house, Layer::new().hard("stolen", &target))]);
-            assert!(sentence.contains("stolen"), "{target}: {sentence}");
+            let told = sentence.contains("leads outside") || sentence.contains("not there");
+            assert!(sentence.contains("stolen") && told, "{target}: {sentence}");
             outside.assert_untouched(&target);
             assert_nothing_half(house);
         }
@@ -90,7 +91,7 @@ fn names_and_links_that_lead_outside_do_not() {
             Layer::new().link("out", &format!("{there}/file")).file("out", "evil"),
             Layer::new().link("a", "/").link("a/b", &there).file("b/file", "evil").file("b/.wh.file", ""),
             Layer::new().link("out", &there).file("out/.wh..wh..opq", "").file("out/.wh.file", ""),
-            Layer::new().link("etc", "/etc").file("etc/shadow", "evil"),
+            Layer::new().link("conf", "/etc").file("conf/shadow", "evil"),
             Layer::new().link("out", "/proc/self/root").file(&format!("out{there}/file"), "evil"),
             Layer::new().link("out", "/proc/self/fd/3").file("out/file", "evil"),
         ];
@@ -155,10 +156,10 @@ fn devices_do_not_come_along_and_set_id_programs_give_nothing() {
             .device(EntryType::Block, "disk", 8, 0)
             .device(EntryType::Char, "bin/hidden", 0, 0)
             .entry(EntryType::Fifo, "pipe", "", 0o644, b"")
-            .entry(EntryType::Regular, "bin/suid", "", 0o6755, &busybox);
+            .entry(EntryType::Regular, "suid/id", "", 0o6755, &busybox);
         let (code, _, said) = house.run(&["image", "import", &forged(house, layer), "--name", "evil"]);
         assert!(code == 0 && said.contains("3 devices were left out"), "{said}");
-        let script = "[ -e /null ] || [ -e /disk ] || [ -e /bin/hidden ] || echo none; /bin/suid id -u";
+        let script = "[ -e /null ] || [ -e /disk ] || [ -e /bin/hidden ] || echo none; /suid/id -u";
         let said = ok(house, &["run", "--image", "evil", "--user", "1000", "--", "/bin/sh", "-c", script]);
         assert_eq!(said, "none\n1000\n");
         for layer in names(house, "layers") {
@@ -247,7 +248,7 @@ fn huge_claims_are_refused_before_they_cost_anything() {
         let sentence = import(&[Stored::plain(layer.bytes())]);
         assert!(sentence.contains("deeper than"), "{sentence}");
         // More than two hundred times as much as was sent.
-        let zeros = 1_200 << 20;
+        let zeros = 300 << 20;
         let head = header(EntryType::Regular, "zeros", "", 0o644, zeros);
         let bomb = Stored { bytes: gzip_with_zeros(head.as_bytes(), zeros), diff_id: digest(b"") };
         let sentence = import(&[bomb]);

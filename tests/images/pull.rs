@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::proxy::Proxy;
 use crate::registry::Registry;
-use crate::workshop::Workshop;
+use crate::workshop::{Workshop, tool};
 use crate::{assert_nothing_half, each_mode, names, ok, refused, wait_until};
 
 fn inspect(house: &glasshouse_tests::House, name: &str) -> Value {
@@ -57,12 +57,13 @@ fn layers_of_zstd_are_understood() {
     each_mode(|house| {
         let (workshop, registry) = (Workshop::new(house), Registry::new());
         workshop.debian("one");
-        registry.push(
-            &workshop,
-            "one",
-            "debian:zstd",
-            &["--dest-compress-format", "zstd", "--dest-force-compress-format"],
+        // Plain first: the tool would send on what is compressed already.
+        let (from, plain) = (
+            format!("oci:{}", workshop.image("one")),
+            format!("dir:{}", house.path().join("plain").display()),
         );
+        tool("skopeo", &["--insecure-policy", "copy", "-q", "--dest-decompress", &from, &plain]);
+        registry.push_from(&plain, "debian:zstd", &["--format", "oci", "--dest-compress-format", "zstd"]);
         for digest in registry.layers("debian:zstd") {
             let blob = std::fs::read(registry.blob(&digest)).expect("the registry has it");
             assert_eq!(blob[..4], [0x28, 0xb5, 0x2f, 0xfd], "the tool has written zstd");

@@ -60,10 +60,14 @@ impl Registry {
 
     /// Pushes an image of the workshop, by skopeo.
     pub(crate) fn push(&self, workshop: &Workshop, tag: &str, name: &str, args: &[&str]) {
-        let from = format!("oci:{}", workshop.image(tag));
+        self.push_from(&format!("oci:{}", workshop.image(tag)), name, args);
+    }
+
+    /// Pushes an image from wherever skopeo can find it.
+    pub(crate) fn push_from(&self, from: &str, name: &str, args: &[&str]) {
         let to = format!("docker://{}", self.name(name));
         let plain = ["--insecure-policy", "copy", "-q", "--dest-tls-verify=false"];
-        tool("skopeo", &[&plain[..], args, &[&from, &to]].concat());
+        tool("skopeo", &[&plain[..], args, &[from, &to]].concat());
     }
 
     /// Where the registry keeps a blob.

@@ -239,6 +239,11 @@ impl CommandOptions {
         Ok(spec)
     }
 
+    /// Whom it runs as.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.surroundings.user.as_deref()
+    }
+
     /// How the user takes part in it.
     pub(crate) fn part(&self) -> session::Part {
         use std::io::IsTerminal as _;

@@ -41,6 +41,9 @@ pub const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Attributes of one entry that are looked at.
 pub const ATTRIBUTES_MAX: usize = 64;
 
+/// Letters of a name in a sentence.
+const SHOWN_LETTERS_MAX: usize = 120;
+
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Names that an old file system for layers kept its own things under.
@@ -97,8 +100,17 @@ pub fn unpack(
 }
 
 pub(crate) fn refuse(name: &Path, why: &str) -> io::Error {
-    let name = name.to_string_lossy().escape_debug().to_string();
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot unpack {name}: {why}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot unpack {}: {why}", shown(name)))
+}
+
+/// A name that somebody else wrote, safe and short enough for a sentence.
+fn shown(name: &Path) -> String {
+    let whole = name.to_string_lossy();
+    let mut shown: String = whole.escape_debug().take(SHOWN_LETTERS_MAX).collect();
+    if whole.chars().count() > SHOWN_LETTERS_MAX {
+        shown.push('…');
+    }
+    shown
 }
 
 /// A stream that yields no more than it is allowed to.
@@ -308,14 +320,13 @@ impl<'a> Layer<'a> {
         last: &OsStr,
         name: &Path,
     ) -> io::Result<()> {
-        let wanted = checked(target)?;
+        let wanted = checked(target).map_err(|_| refuse(name, "a hard link whose target leads outside"))?;
         let real = resolve(&self.trees, self.opaque, &wanted, Last::Kept)?;
         let Some((target_last, target_parents)) = real.split_last() else {
             return Err(refuse(name, "a hard link to the root"));
         };
-        let found = lookup(&self.trees, self.opaque, target_parents, target_last)?.ok_or_else(|| {
-            refuse(name, &format!("a hard link to {}, which is not there", target.display()))
-        })?;
+        let found = lookup(&self.trees, self.opaque, target_parents, target_last)?
+            .ok_or_else(|| refuse(name, &format!("a hard link to {}, which is not there", shown(target))))?;
         if found.kind() == FileType::Directory {
             return Err(refuse(name, "a hard link to a directory"));
         }
@@ -558,8 +569,7 @@ fn at(name: &Path, error: io::Error) -> io::Error {
     if error.raw_os_error().is_none() {
         return error;
     }
-    let shown = name.to_string_lossy().escape_debug().to_string();
-    io::Error::new(error.kind(), format!("cannot unpack {shown}: {error}"))
+    io::Error::new(error.kind(), format!("cannot unpack {}: {error}", shown(name)))
 }
 
 /// The parts of a name in a layer, which begins at the layer's root and does not go up.

@@ -41,6 +41,8 @@ impl Run {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         // The box dies with us, even if we are killed.
         let mut spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
+        // Without root a box has one user: then it has to be this one.
+        spec.user = self.options.user().map(str::to_owned);
         let part = self.options.part();
         // From here on a signal must not end us before the box is removed.
         let mut signals = Signals::of(part)?;

@@ -22,7 +22,7 @@ use crate::home::Home;
 /// One layer, unpacked.
 const LAYER_BYTES_MAX: u64 = 64 << 30;
 /// A layer may be this small without anybody asking how well it was compressed.
-const UNSUSPICIOUS_BYTES: u64 = 1 << 30;
+const UNSUSPICIOUS_BYTES: u64 = 256 << 20;
 /// Larger ones are not compressed better than this, or somebody means harm.
 const RATIO_MAX: u64 = 200;
 /// Memory for decompression: 2^27 bytes is what the format's specification asks every reader to bear.
