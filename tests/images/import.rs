@@ -64,6 +64,32 @@ fn a_directory_with_a_root_is_imported() {
 }
 
 #[test]
+fn an_import_that_is_stopped_leaves_nothing_half() {
+    each_mode(|house| {
+        // An archive that never ends being read: a pipe in the place of a layer would be refused, so a root that is
+        // a tree with a file of many gigabytes that cost nothing.
+        let root = house.path().join("root");
+        std::fs::create_dir(&root).expect("the house is ours");
+        let file = std::fs::File::create(root.join("huge")).expect("it is ours");
+        file.set_len(16 << 30).expect("it is a hole");
+        readable(house, &root);
+        let mut command = house.glass(&["image", "import", &path(&root), "--name", "it"]);
+        let import = command.stderr(std::process::Stdio::null()).spawn().expect("the program can be started");
+        crate::wait_until("the first bytes", || {
+            let working = names(house, "incoming").into_iter().find(|name| name != "blobs");
+            working
+                .is_some_and(|name| house.home().join("incoming").join(name).join("next/tree/huge").exists())
+        });
+        let pid = glasshouse_linux::rustix::process::Pid::from_child(&import);
+        glasshouse_linux::rustix::process::kill_process(pid, glasshouse_linux::rustix::process::Signal::INT)
+            .expect("it is ours");
+        let output = import.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(130));
+        assert_nothing_half(house);
+    });
+}
+
+#[test]
 fn what_is_no_image_is_refused() {
     each_mode(|house| {
         let file = house.path().join("file.tar");

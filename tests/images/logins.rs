@@ -70,7 +70,7 @@ fn a_name_and_a_password_are_taken_from_dockers_file() {
         let file = house.path().join("htpasswd");
         std::fs::write(&file, HTPASSWD).expect("the house is ours");
         let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", file.display());
-        check(house, &Registry::with(&auth));
+        check(house, &Registry::with("", &auth));
     });
 }
 
@@ -83,7 +83,7 @@ fn a_token_is_fetched_from_where_the_registry_says() {
             tokens.address,
             house.path().join("cert.pem").display()
         );
-        check(house, &Registry::with(&auth));
+        check(house, &Registry::with("", &auth));
         let asked = tokens.asked.lock().expect("nobody panics with it").clone();
         assert!(asked.iter().any(|line| line.contains("scope=repository%3Aprivate%3Apull")), "{asked:?}");
     });

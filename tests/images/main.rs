@@ -9,6 +9,8 @@ mod pull;
 mod registry;
 mod resume;
 mod stored;
+mod terminal;
+mod tls;
 mod workshop;
 
 use std::path::Path;

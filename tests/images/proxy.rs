@@ -14,6 +14,7 @@ pub(crate) struct Proxy {
 struct State {
     bytes: u64,
     stop_at: Option<u64>,
+    cut_at: Option<u64>,
     connections: usize,
 }
 
@@ -41,6 +42,12 @@ impl Proxy {
     pub(crate) fn stop_after(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.stop_at = Some(state.bytes + bytes);
+    }
+
+    /// Breaks the connection off after so many bytes, once.
+    pub(crate) fn cut_after(&self, bytes: u64) {
+        let mut state = lock(&self.state);
+        state.cut_at = Some(state.bytes + bytes);
     }
 
     /// Lets everything pass, and counts from nothing.
@@ -87,8 +94,10 @@ fn relay(client: TcpStream, server: TcpStream, state: &Arc<(Mutex<State>, Condva
                 held = state.1.wait(held).unwrap_or_else(PoisonError::into_inner);
             }
             held.bytes += n as u64;
+            let passed = held.bytes;
+            let cut = held.cut_at.take_if(|at| passed >= *at).is_some();
             drop(held);
-            if client.write_all(&buffer[..n]).is_err() {
+            if cut || client.write_all(&buffer[..n]).is_err() {
                 break;
             }
         }

@@ -218,6 +218,27 @@ fn layers_are_downloaded_side_by_side_and_only_once() {
     });
 }
 
+#[test]
+fn two_who_pull_the_same_do_not_get_in_each_others_way() {
+    each_mode(|house| {
+        let (workshop, registry) = (Workshop::new(house), Registry::new());
+        workshop.debian("one");
+        registry.push(&workshop, "one", "debian:one", &[]);
+        let name = registry.name("debian:one");
+        let start = |_| house.glass(&["image", "pull", &name]).spawn().expect("the program can be started");
+        let pulls: Vec<_> = (0..4).map(start).collect();
+        for mut pull in pulls {
+            assert!(pull.wait().expect("it ends").success());
+        }
+        assert_eq!(names(house, "incoming"), ["blobs"]);
+        assert_eq!(names(house, "incoming/blobs"), Vec::<String>::new());
+        assert_eq!(
+            ok(house, &["run", "--image", &name, "--", "cat", "/srv/data/second"]),
+            "of the second layer\n"
+        );
+    });
+}
+
 /// A file that cannot be compressed.
 pub(crate) fn noise(path: &std::path::Path, bytes: u64) {
     use std::io::Read as _;

@@ -16,17 +16,17 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new() -> Registry {
-        Registry::with("")
+        Registry::with("", "")
     }
 
-    /// With more in its configuration.
-    pub(crate) fn with(more: &str) -> Registry {
+    /// With more in its configuration: of how it listens, and of all else.
+    pub(crate) fn with(http: &str, more: &str) -> Registry {
         let dir = glasshouse_tests::scratch();
         let config = dir.path().join("config.yml");
         let store = dir.path().join("store");
         let text = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
-             http: {{addr: \"127.0.0.1:0\"}}\n{more}",
+             http: {{addr: \"127.0.0.1:0\"{http}}}\n{more}",
             store.display()
         );
         std::fs::write(&config, text).expect("it is ours");

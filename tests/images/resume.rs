@@ -83,6 +83,25 @@ fn a_pull_that_is_stopped_by_hand_leaves_nothing_half() {
 }
 
 #[test]
+fn a_connection_that_breaks_is_taken_up_again() {
+    each_mode(|house| {
+        let registry = Registry::new();
+        let proxy = Proxy::new(&registry.address);
+        let workshop = Workshop::new(house);
+        workshop.new_image("one");
+        let tree = workshop.tree("noise");
+        noise(&tree.join("noise"), LAYER_BYTES);
+        workshop.add("one", &tree, "/");
+        registry.push(&workshop, "one", "noise", &[]);
+        proxy.cut_after(PASSED_BYTES);
+        ok(house, &["image", "pull", &proxy.name("noise")]);
+        assert!(proxy.connections() >= 2, "it was broken off");
+        let most = LAYER_BYTES + (1 << 20) + SLACK_BYTES;
+        assert!(proxy.bytes() < most, "{} bytes: it began anew", proxy.bytes());
+    });
+}
+
+#[test]
 fn what_was_damaged_on_our_disk_is_fetched_again() {
     each_mode(|house| {
         let registry = Registry::new();

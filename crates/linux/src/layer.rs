@@ -378,7 +378,7 @@ impl<'a> Layer<'a> {
             }
             _ => return Err(refuse(name, "a hard link to something that is neither file nor link")),
         }
-        Ok(self.dir()?.try_clone_to_owned()?)
+        self.dir()?.try_clone_to_owned()
     }
 
     /// A name that says that another one is no more.

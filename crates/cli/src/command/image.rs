@@ -126,8 +126,13 @@ impl Pull {
 
 impl Import {
     async fn run(self, global: &Global) -> Result<i32> {
-        let info = global.open()?.import_image(&self.path, self.name.as_deref()).await?;
-        told(global, &info)
+        let (house, stop) = (global.open()?, Stop::default());
+        let mut signals = Signals::of(Part::default())?;
+        let work = house.import_image_until(&stop, &self.path, self.name.as_deref());
+        match until_told(work, &stop, &mut signals).await? {
+            Fetched::Image(info) => told(global, &info),
+            Fetched::Stopped(signal) => Ok(signal_code(signal)),
+        }
     }
 }
 
@@ -280,16 +285,26 @@ async fn pull(
         stop: Some(stop.clone()),
         ..options
     };
-    let mut work = pin!(house.pull_image(name, options));
+    let fetched = until_told(house.pull_image(name, options), &stop, signals).await?;
+    if let Fetched::Stopped(_) = fetched {
+        global.say("stopped; the next `glass image pull` goes on with what was downloaded");
+    }
+    Ok(fetched)
+}
+
+/// Waits for work on an image, and for it to clean up if we are told to end. Whoever tells us twice need not wait.
+async fn until_told(
+    work: impl Future<Output = glasshouse_sandbox::Result<ImageInfo>>,
+    stop: &Stop,
+    signals: &mut Signals,
+) -> Result<Fetched> {
+    let mut work = pin!(work);
     let mut ended_by = None;
     loop {
         tokio::select! {
             done = &mut work => return match (done, ended_by) {
                 (Ok(info), _) => Ok(Fetched::Image(Box::new(info))),
-                (Err(_), Some(signal)) => {
-                    global.say("stopped; the next `glass image pull` goes on with what was downloaded");
-                    Ok(Fetched::Stopped(signal))
-                }
+                (Err(_), Some(signal)) => Ok(Fetched::Stopped(signal)),
                 (Err(error), None) => Err(error.into()),
             },
             told = signals.next() => if let Told::End(signal) = told {
@@ -320,9 +335,13 @@ pub(super) async fn fetch(
             known => known?,
         },
         Image::OciArchive(path) | Image::DockerArchive(path) => {
-            let info = house.import_image(path, None).await?;
-            *image = Image::Stored(info.name.clone());
-            info
+            let stop = Stop::default();
+            let work = house.import_image_until(&stop, path, None);
+            let fetched = until_told(work, &stop, signals).await?;
+            if let Fetched::Image(info) = &fetched {
+                *image = Image::Stored(info.name.clone());
+            }
+            return Ok(Some(fetched));
         }
     };
     Ok(Some(Fetched::Image(Box::new(info))))

@@ -1,8 +1,9 @@
 //! What the library offers of images.
 
 use std::path::Path;
+use std::pin::pin;
 
-use super::pull::{self, PullOptions};
+use super::pull::{self, Halt, PullOptions, Stop};
 use super::store::{self, ImageInfo};
 use super::{Reference, import};
 use crate::error::{ErrorKind, Result};
@@ -19,8 +20,27 @@ impl Sandboxes {
     /// Takes an image from an archive (of the OCI's layout, or by `docker save`), or from a directory: one of the OCI's
     /// layout, or one that holds a root. Without a name it gets its own, or the file's.
     pub async fn import_image(&self, path: &Path, name: Option<&str>) -> Result<ImageInfo> {
+        self.import_image_until(&Stop::default(), path, name).await
+    }
+
+    /// The same, until it is stopped; then nothing is left of it.
+    pub async fn import_image_until(
+        &self,
+        stop: &Stop,
+        path: &Path,
+        name: Option<&str>,
+    ) -> Result<ImageInfo> {
         let (home, path, name) = (self.home().clone(), path.to_owned(), name.map(str::to_owned));
-        blocking(move || import::import(&home, &path, name.as_deref())).await
+        let halt = Halt::default();
+        let halted = halt.flag();
+        let mut work = pin!(blocking(move || import::import(&home, &path, name.as_deref(), halted)));
+        tokio::select! {
+            done = &mut work => done,
+            () = stop.said() => {
+                drop(halt);
+                work.await
+            }
+        }
     }
 
     /// The images that are here, by name.

@@ -32,12 +32,17 @@ const INDEXES_MAX: usize = 3;
 const LINKS_MAX: usize = 8;
 
 /// Takes an image from an archive or a directory.
-pub(super) fn import(home: &Home, path: &Path, name: Option<&str>) -> Result<ImageInfo> {
+pub(super) fn import(
+    home: &Home,
+    path: &Path,
+    name: Option<&str>,
+    halt: Arc<AtomicBool>,
+) -> Result<ImageInfo> {
     let given = name.map(str::parse::<Reference>).transpose()?;
     let path = std::fs::canonicalize(path).context(format_args!("import {}", path.display()))?;
     let store = home.store_shared()?;
     let incoming = Arc::new(Incoming::new(home, None)?);
-    let work = Work { home, path: &path, given, incoming: Arc::clone(&incoming) };
+    let work = Work { home, path: &path, given, incoming: Arc::clone(&incoming), halt };
     let (info, before) = work.run()?;
     drop((incoming, store));
     if let Some(before) = before {
@@ -51,6 +56,8 @@ struct Work<'a> {
     path: &'a Path,
     given: Option<Reference>,
     incoming: Arc<Incoming>,
+    /// Somebody wants it to end.
+    halt: Arc<AtomicBool>,
 }
 
 /// An image that was found in a file, before its layers are.
@@ -106,7 +113,7 @@ impl Work<'_> {
     }
 
     fn assembly(&self) -> Assembly {
-        Assembly::new(self.home, Arc::clone(&self.incoming), Arc::new(AtomicBool::new(false)))
+        Assembly::new(self.home, Arc::clone(&self.incoming), Arc::clone(&self.halt))
     }
 
     fn finish(&self, assembly: Assembly, own: Option<String>, digest: &str, config: Config) -> Result<Done> {

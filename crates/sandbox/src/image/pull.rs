@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use glasshouse_linux::descriptor;
+use glasshouse_linux::rustix::fs::FlockOperation;
+use glasshouse_linux::{descriptor, rustix};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -26,8 +27,8 @@ use tokio::task::JoinHandle;
 use super::assembly::{Assembly, Blob, stopped};
 use super::manifest::{self, Config, Descriptor, Document, Manifest, Platform, digest_of, digest_text};
 use super::reference::Reference;
-use super::registry::{Credentials, Registry, TRIES, Trouble};
-use super::store::{ImageInfo, Incoming, drop_layers, image, layer_name};
+use super::registry::{Credentials, Registry, Trouble};
+use super::store::{ImageInfo, Incoming, drop_layers, find_layer, image, layer_name};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::sandboxes::blocking;
@@ -109,7 +110,7 @@ impl Stop {
         self.0.send_replace(true);
     }
 
-    async fn said(&self) {
+    pub(super) async fn said(&self) {
         // The sender is ours: it cannot be gone.
         let _ = self.0.subscribe().wait_for(|said| *said).await;
     }
@@ -127,7 +128,7 @@ pub(super) async fn pull(home: &Home, name: &str, options: PullOptions) -> Resul
         reference,
         registry: Arc::new(registry),
         progress: options.progress,
-        stop: Halt(Arc::new(AtomicBool::new(false))),
+        stop: Halt::default(),
         alive,
     };
     let said = async {
@@ -147,7 +148,15 @@ pub(super) async fn pull(home: &Home, name: &str, options: PullOptions) -> Resul
 }
 
 /// Threads that work for a future learn that it is gone.
-struct Halt(Arc<AtomicBool>);
+#[derive(Default)]
+pub(super) struct Halt(Arc<AtomicBool>);
+
+impl Halt {
+    /// What such a thread looks at.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Drop for Halt {
     fn drop(&mut self) {
@@ -182,32 +191,36 @@ impl Pull {
         })
         .await?;
         let (manifest, digest, config) = self.documents(platform).await?;
-        let mut assembly = Assembly::new(&self.home, Arc::clone(&incoming), Arc::clone(&self.stop.0));
+        let mut assembly = Assembly::new(&self.home, Arc::clone(&incoming), self.stop.flag());
         let mut downloads = self.start_downloads(&manifest, &config)?;
-        let mut parts = Vec::new();
         for (layer, diff_id) in manifest.layers.iter().zip(&config.diff_ids) {
+            // Somebody else may be quicker with the same layer, so it is looked for before and after.
+            let mut part = None;
+            if let Some(mut download) = downloads.remove(&layer.digest) {
+                part = match (&mut download.0).await {
+                    Ok(part) => part?,
+                    Err(_) => return Err(Error::new(ErrorKind::Failed, "a download was broken off")),
+                };
+            }
             if assembly.reuse(diff_id)? {
                 self.tell(layer, PullPhase::Here, layer.size);
                 continue;
             }
-            let part = match downloads.remove(&layer.digest) {
-                Some(mut download) => match (&mut download.0).await {
-                    Ok(part) => part?,
-                    Err(_) => return Err(Error::new(ErrorKind::Failed, "a download was broken off")),
-                },
-                // Its content is here, but not on top of these layers, or it was the same as an earlier one.
-                None => Download::new(self, layer).run().await?,
+            // Its content may be here, but not on top of these layers; or it is the same as an earlier one.
+            let part = match part {
+                Some(part) => part,
+                None => Download::new(self, layer, None).fetch().await?,
             };
-            assembly = self.unpack(assembly, layer, diff_id, &part).await?;
-            parts.push(part);
+            assembly = self.unpack(assembly, layer, diff_id, part).await?;
         }
         let before = image(&self.home, &self.reference.to_string()).ok();
         let (reference, home) = (self.reference.clone(), self.home.clone());
         let info = blocking(move || assembly.finish(&reference, &digest, config)).await?;
-        for part in &parts {
-            part.remove();
+        for layer in &manifest.layers {
+            // One that stays is removed when it is old.
+            let _ = fs::remove_file(part_path(&self.home, layer));
         }
-        drop((parts, incoming, store));
+        drop((incoming, store));
         if let Some(before) = before {
             // The same name stood for something else.
             blocking(move || drop_layers(&home, &before.layers)).await?;
@@ -249,20 +262,21 @@ impl Pull {
         &self,
         manifest: &Manifest,
         config: &Config,
-    ) -> Result<HashMap<String, Task<Result<Part>>>> {
+    ) -> Result<HashMap<String, Task<Result<Option<Part>>>>> {
         let room = Arc::new(Semaphore::new(DOWNLOADS));
         let mut downloads = HashMap::new();
         let mut claimed = 0u64;
         for (n, layer) in manifest.layers.iter().enumerate() {
             let chain = manifest::chain_id(&config.diff_ids[..=n]);
-            let here = super::store::find_layer(&self.home, &chain, &config.diff_ids[n])?.is_some();
+            let here = find_layer(&self.home, &chain, &config.diff_ids[n])?.is_some();
             if here || downloads.contains_key(&layer.digest) {
                 continue;
             }
             claimed = claimed.saturating_add(layer.size);
             super::check_room(&self.home, claimed)?;
             self.tell(layer, PullPhase::Waiting, 0);
-            let (download, room) = (Download::new(self, layer), Arc::clone(&room));
+            let ids = Some((chain, config.diff_ids[n].clone()));
+            let (download, room) = (Download::new(self, layer, ids), Arc::clone(&room));
             let task = tokio::spawn(async move {
                 let _turn = room.acquire().await;
                 download.run().await
@@ -277,13 +291,14 @@ impl Pull {
         mut assembly: Assembly,
         layer: &Descriptor,
         diff_id: &str,
-        part: &Part,
+        mut part: Part,
     ) -> Result<Assembly> {
-        let path = part.path.clone();
         let (diff_id, told) =
             (diff_id.to_owned(), Teller { layer: layer.clone(), progress: self.progress.clone() });
         blocking(move || {
-            let stream = File::open(&path).context(format_args!("open {}", path.display()))?;
+            // By its descriptor: somebody who has the image by now may have removed the name.
+            part.file.seek(SeekFrom::Start(0)).context("read a download")?;
+            let stream = &part.file;
             let heard = |done: u64| told.tell(PullPhase::Unpacking, done);
             // The bytes have been checked, but what is read now is read again from a file.
             let digest = Some(told.layer.digest.clone());
@@ -314,14 +329,21 @@ impl Teller {
     }
 }
 
+/// Where a layer is downloaded to.
+fn part_path(home: &Home, layer: &Descriptor) -> PathBuf {
+    home.path("incoming").join("blobs").join(format!("{}.part", layer_name(&layer.digest)))
+}
+
 /// The download of one layer.
 struct Download {
     home: Home,
     registry: Arc<Registry>,
     teller: Teller,
+    /// By which the layer is known in the store: its chain, and its content.
+    ids: Option<(String, String)>,
 }
 
-/// What is here of a layer, as it was sent. Locked as long as the value lives.
+/// What is here of a layer, as it was sent. Locked as long as it is not whole.
 struct Part {
     path: PathBuf,
     file: File,
@@ -335,23 +357,42 @@ enum Piece {
 }
 
 impl Download {
-    fn new(pull: &Pull, layer: &Descriptor) -> Download {
+    fn new(pull: &Pull, layer: &Descriptor, ids: Option<(String, String)>) -> Download {
         let teller = Teller { layer: layer.clone(), progress: pull.progress.clone() };
-        Download { home: pull.home.clone(), registry: Arc::clone(&pull.registry), teller }
+        Download { home: pull.home.clone(), registry: Arc::clone(&pull.registry), teller, ids }
     }
 
-    async fn run(&self) -> Result<Part> {
+    /// Nothing, if the layer is here meanwhile.
+    async fn run(&self) -> Result<Option<Part>> {
+        let part = self.open(false).await?;
+        if let Some((chain, content)) = &self.ids
+            && find_layer(&self.home, chain, content)?.is_some()
+        {
+            part.remove();
+            return Ok(None);
+        }
+        self.whole(part).await.map(Some)
+    }
+
+    async fn fetch(&self) -> Result<Part> {
+        self.whole(self.open(false).await?).await
+    }
+
+    /// Downloads what is missing of it, and checks it.
+    async fn whole(&self, mut part: Part) -> Result<Part> {
         let layer = &self.teller.layer;
         let mut fresh = false;
         loop {
-            let part = self.open(fresh).await?;
-            let (part, found) = self.fill(part).await?;
+            let (filled, found) = self.fill(part).await?;
             if found == layer.digest {
+                // It is whole and stays so: whoever wants the same layer need not wait for us, nor we for him.
+                rustix::fs::flock(&filled.file, FlockOperation::Unlock).context("unlock a download")?;
                 self.teller.tell(PullPhase::Downloaded, layer.size);
-                return Ok(part);
+                return Ok(filled);
             }
             // Not to be continued by anybody.
-            part.remove();
+            filled.remove();
+            drop(filled);
             if fresh {
                 let message = format!(
                     "cannot pull a layer: the registry sent something with the digest {found} for {}; it is damaged, \
@@ -362,13 +403,13 @@ impl Download {
             }
             // What was here before may have been damaged: once more, all of it from there.
             fresh = true;
+            part = self.open(fresh).await?;
         }
     }
 
     /// Opens what is here of it, and waits if somebody else is downloading it.
     async fn open(&self, fresh: bool) -> Result<Part> {
-        let path = self.home.path("incoming").join("blobs");
-        let path = path.join(format!("{}.part", layer_name(&self.teller.layer.digest)));
+        let path = part_path(&self.home, &self.teller.layer);
         loop {
             let (at, size) = (path.clone(), self.teller.layer.size);
             let opened = blocking(move || {
@@ -407,10 +448,10 @@ impl Download {
             let before = done;
             match self.receive(&pieces, &mut done).await {
                 Ok(()) => {}
-                Err(trouble) if trouble.again => {
+                Err(trouble) if trouble.tries > 1 => {
                     // What made progress may go on for ever; what makes none may not.
                     tries = if done > before { 1 } else { tries + 1 };
-                    if tries > TRIES {
+                    if tries > trouble.tries {
                         return Err(trouble.error);
                     }
                     trouble.pause(tries - 1).await;

@@ -22,8 +22,10 @@ use crate::error::{Error, ErrorKind, Result};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A registry that falls silent in the middle.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often something is tried again that may go better the next time.
-pub(super) const TRIES: u32 = 5;
+/// How often something is tried that may go better the next time.
+const TRIES: u32 = 5;
+/// How often a registry is called that does not answer at all: most often its name is wrong.
+const CALLS: u32 = 2;
 /// The first pause between two tries; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause that a registry can ask for.
@@ -58,19 +60,20 @@ impl std::fmt::Debug for Credentials {
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) error: Error,
-    pub(super) again: bool,
+    /// How often it is worth a try in all.
+    pub(super) tries: u32,
     /// The pause that the registry asks for.
     pause: Option<Duration>,
 }
 
 impl Trouble {
     pub(super) fn for_good(error: Error) -> Trouble {
-        Trouble { error, again: false, pause: None }
+        Trouble { error, tries: 1, pause: None }
     }
 
     /// The other side ended too early.
     pub(super) fn broken_off(error: Error) -> Trouble {
-        Trouble { error, again: true, pause: None }
+        Trouble { error, tries: TRIES, pause: None }
     }
 
     /// Waits before the next try.
@@ -169,7 +172,7 @@ impl Registry {
                     }
                     return Ok(bytes);
                 }
-                Err(trouble) if trouble.again && tries < TRIES => trouble.pause(tries).await,
+                Err(trouble) if tries < trouble.tries => trouble.pause(tries).await,
                 Err(trouble) => return Err(trouble.error),
             }
             tries += 1;
@@ -226,11 +229,17 @@ impl Registry {
             why = error.to_string();
             cause = error.source();
         }
-        let hint = match error.is_connect() && self.base.scheme() == "https" {
+        let unknown = why.contains("lookup") || why.contains("certificate");
+        let hint = match error.is_connect() && !unknown && self.base.scheme() == "https" {
             true => "; a registry without TLS needs --insecure",
             false => "",
         };
-        Trouble { error: self.failed(&format!("{why}{hint}")), again: !error.is_redirect(), pause: None }
+        let tries = match () {
+            () if error.is_redirect() => 1,
+            () if error.is_connect() => CALLS,
+            () => TRIES,
+        };
+        Trouble { error: self.failed(&format!("{why}{hint}")), tries, pause: None }
     }
 
     fn failed(&self, why: &str) -> Error {
@@ -242,6 +251,7 @@ impl Registry {
         let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let pause = pause.map(Duration::from_secs);
         let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let tries = if again { TRIES } else { 1 };
         let registry = &self.reference.registry;
         let said = body(&mut response, ANSWER_BYTES_MAX).await.ok();
         let said = said.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -266,7 +276,7 @@ impl Registry {
             other => (ErrorKind::Failed, format!("the registry {registry} answered {other}{said}")),
         };
         let error = Error::new(kind, format!("cannot pull {}: {why}", self.reference));
-        Trouble { error, again, pause }
+        Trouble { error, tries, pause }
     }
 
     async fn log_in(&self, headers: &HeaderMap) -> std::result::Result<(), Trouble> {
@@ -362,7 +372,7 @@ async fn body(response: &mut Response, bytes_max: u64) -> std::result::Result<Ve
     let mut bytes = Vec::new();
     let broken = |e: reqwest::Error| Trouble {
         error: Error::new(ErrorKind::Failed, format!("the registry's answer broke off: {e}")),
-        again: true,
+        tries: TRIES,
         pause: None,
     };
     while let Some(piece) = response.chunk().await.map_err(broken)? {

@@ -268,13 +268,15 @@ pub(crate) fn clean_incoming(home: &Home) -> Result<usize> {
     }
     let blobs = path.join("blobs");
     for entry in fs::read_dir(&blobs).context(format_args!("list {}", blobs.display()))?.flatten() {
+        // Nothing is lost with an empty one: somebody gave it up in the moment of its making.
+        let empty = entry.metadata().is_ok_and(|meta| meta.len() == 0);
         let old = entry
             .metadata()
             .and_then(|meta| meta.modified())
             .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > PART_KEPT));
         let idle =
             || File::open(entry.path()).is_ok_and(|part| descriptor::try_lock(part.as_fd()).unwrap_or(false));
-        if old && idle() && fs::remove_file(entry.path()).is_ok() {
+        if (old || empty) && idle() && fs::remove_file(entry.path()).is_ok() {
             removed += 1;
         }
     }
