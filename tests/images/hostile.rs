@@ -219,7 +219,7 @@ fn attributes_that_mean_something_to_overlayfs_are_not_taken() {
                 kept += usize::from(list.contains("user.note"));
             }
         }
-        assert_eq!(kept, 1, "what is nobody's business stays on the file");
+        assert_eq!(kept, 2, "what is nobody's business stays");
     });
 }
 

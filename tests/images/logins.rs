@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use glasshouse_tests::House;
 use serde_json::json;
 
@@ -187,14 +189,5 @@ fn token(key: &str, der: &str, who: &str, scope: &str) -> String {
 }
 
 fn base64url(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let bits =
-            group.iter().enumerate().fold(0u32, |bits, (n, byte)| bits | u32::from(*byte) << (16 - 8 * n));
-        for n in 0..=group.len() {
-            text.push(DIGITS[(bits >> (18 - 6 * n) & 63) as usize] as char);
-        }
-    }
-    text
+    URL_SAFE_NO_PAD.encode(bytes)
 }

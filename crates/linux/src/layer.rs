@@ -41,6 +41,10 @@ pub const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Attributes of one entry that are looked at.
 pub const ATTRIBUTES_MAX: usize = 64;
 
+/// Bytes of the names of all directories of a layer, which are kept in memory until its end.
+pub const NAMES_BYTES_MAX: usize = 256 << 20;
+/// What a directory costs on the disk, at least.
+const DIRECTORY_BYTES: u64 = 4096;
 /// Letters of a name in a sentence.
 const SHOWN_LETTERS_MAX: usize = 120;
 
@@ -56,6 +60,15 @@ pub enum Owners {
     Kept,
     /// All are ours: then they are readable for us too, and nothing in it is set-id.
     Ours,
+}
+
+/// What one layer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of content, and what directories take.
+    pub bytes: u64,
+    /// Files, directories, links and deletions. Never more than [`ENTRIES_MAX`].
+    pub entries: u64,
 }
 
 /// What was unpacked.
@@ -79,11 +92,11 @@ pub fn unpack(
     into: BorrowedFd<'_>,
     below: &Chain,
     owners: Owners,
-    bytes_max: u64,
+    bounds: Bounds,
 ) -> io::Result<Unpacked> {
     let allowance = Rc::new(Cell::new(0));
     let mut archive = tar::Archive::new(Metered { stream, allowance: Rc::clone(&allowance) });
-    let mut layer = Layer::new(into, below, owners, bytes_max)?;
+    let mut layer = Layer::new(into, below, owners, bounds);
     let mut entries = archive.entries()?;
     loop {
         // Between contents there are headers only, and those are read into memory.
@@ -163,25 +176,38 @@ struct Layer<'a> {
     trees: Vec<BorrowedFd<'a>>,
     opaque: &'static std::ffi::CStr,
     owners: Owners,
-    bytes_max: u64,
+    bounds: Bounds,
     done: Unpacked,
     /// The place of the last entry: most often the next one's too.
     place: Option<Place>,
     /// Directories that get their modes and times last: what is made in them changes these, or needs other ones.
     dirs: Vec<(PathBuf, u32, u64)>,
+    /// Bytes of their names.
+    names_bytes: usize,
+    /// Bytes that are counted against the bound.
+    bytes: u64,
 }
 
 impl<'a> Layer<'a> {
-    fn new(into: BorrowedFd<'a>, below: &'a Chain, owners: Owners, bytes_max: u64) -> io::Result<Layer<'a>> {
-        let trees = std::iter::once(into).chain(below.trees()).collect();
-        let (opaque, done) = (below.opaque(), Unpacked::default());
-        Ok(Layer { trees, opaque, owners, bytes_max, done, place: None, dirs: Vec::new() })
+    fn new(into: BorrowedFd<'a>, below: &'a Chain, owners: Owners, bounds: Bounds) -> Layer<'a> {
+        Layer {
+            trees: std::iter::once(into).chain(below.trees()).collect(),
+            opaque: below.opaque(),
+            owners,
+            bounds,
+            done: Unpacked::default(),
+            place: None,
+            dirs: Vec::new(),
+            names_bytes: 0,
+            bytes: 0,
+        }
     }
 
     fn take(&mut self, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
         self.done.entries += 1;
-        if self.done.entries > ENTRIES_MAX {
-            return Err(refuse(Path::new("the layer"), &format!("it has more than {ENTRIES_MAX} entries")));
+        let most = self.bounds.entries.min(ENTRIES_MAX);
+        if self.done.entries > most {
+            return Err(refuse(Path::new("the layer"), &format!("it has more than {most} entries")));
         }
         let kind = entry.header().entry_type();
         if matches!(kind, EntryType::XGlobalHeader) {
@@ -206,8 +232,7 @@ impl<'a> Layer<'a> {
         let attributes = attributes(entry, name)?;
         let root = self.trees[0].try_clone_to_owned()?;
         self.own(root.as_fd(), &attributes)?;
-        self.dirs.push((PathBuf::from("."), attributes.mode, attributes.mtime));
-        Ok(())
+        self.remember(PathBuf::from("."), attributes.mode, attributes.mtime)
     }
 
     fn make(
@@ -248,6 +273,7 @@ impl<'a> Layer<'a> {
                 self.clear(last)?;
                 let mode = Mode::from_raw_mode(attributes.mode & 0o777);
                 rustix::fs::mknodat(self.dir()?, last, FileType::Fifo, mode, 0)?;
+                rustix::fs::chmodat(self.dir()?, last, mode, AtFlags::empty())?;
                 if self.owners == Owners::Kept {
                     let owner = (Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
                     rustix::fs::chownat(self.dir()?, last, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -277,8 +303,20 @@ impl<'a> Layer<'a> {
         }
         let made = open_dir(self.dir()?, last)?;
         self.own(made.as_fd(), &attributes)?;
+        self.set_xattrs(made.as_fd(), &attributes)?;
         let path = self.real().iter().map(OsString::as_os_str).chain([last]).collect();
-        self.dirs.push((path, attributes.mode, attributes.mtime));
+        self.remember(path, attributes.mode, attributes.mtime)
+    }
+
+    /// A directory that gets its mode and time at the end.
+    fn remember(&mut self, path: PathBuf, mode: u32, mtime: u64) -> io::Result<()> {
+        self.spend(DIRECTORY_BYTES, &path)?;
+        self.names_bytes += path.as_os_str().len() + size_of::<(PathBuf, u32, u64)>();
+        if self.names_bytes > NAMES_BYTES_MAX {
+            let why = format!("the names of its directories are longer than {NAMES_BYTES_MAX} bytes");
+            return Err(refuse(Path::new("the layer"), &why));
+        }
+        self.dirs.push((path, mode, mtime));
         Ok(())
     }
 
@@ -475,7 +513,7 @@ impl<'a> Layer<'a> {
             }
         }
         let path = path.iter().map(OsString::as_os_str).chain([part]).collect();
-        self.dirs.push((path, mode, mtime));
+        self.remember(path, mode, mtime)?;
         Ok(made)
     }
 
@@ -506,10 +544,16 @@ impl<'a> Layer<'a> {
         Ok(rustix::fs::unlinkat(self.dir()?, name, AtFlags::empty())?)
     }
 
+    /// Counts a file's content.
     fn count(&mut self, bytes: u64, name: &Path) -> io::Result<()> {
         self.done.bytes = self.done.bytes.saturating_add(bytes);
-        if self.done.bytes > self.bytes_max {
-            return Err(refuse(name, &format!("the layer is larger than {} bytes", self.bytes_max)));
+        self.spend(bytes, name)
+    }
+
+    fn spend(&mut self, bytes: u64, name: &Path) -> io::Result<()> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.bounds.bytes {
+            return Err(refuse(name, &format!("the layer is larger than {} bytes", self.bounds.bytes)));
         }
         Ok(())
     }

@@ -72,7 +72,8 @@ impl Stack {
         let root = self.path(self.count, "");
         std::fs::create_dir(&root).unwrap();
         let into: OwnedFd = File::open(&root).unwrap().into();
-        let unpacked = unpack(bytes, into.as_fd(), &self.chain, Owners::Ours, bytes_max);
+        let bounds = Bounds { bytes: bytes_max, entries: 100 };
+        let unpacked = unpack(bytes, into.as_fd(), &self.chain, Owners::Ours, bounds);
         self.count += 1;
         self.chain.push(into);
         assert_eq!(std::fs::read(self.dir.path().join("outside")).unwrap(), b"before");
@@ -186,6 +187,12 @@ fn claims_are_bounded() {
     let big = "x".repeat(600);
     let error = stack.try_add(&Stream::new().file("a", &big).bytes(), 500).unwrap_err();
     assert!(error.to_string().contains("larger than 500 bytes"), "{error}");
+    let many = (0..101).fold(Stream::new(), |stream, n| stream.file(&n.to_string(), ""));
+    let error = stack.try_add(&many.bytes(), 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("more than 100 entries"), "{error}");
+    let dirs = (0..90).fold(Stream::new(), |stream, n| stream.dir(&n.to_string()));
+    let error = stack.try_add(&dirs.bytes(), 1 << 17).unwrap_err();
+    assert!(error.to_string().contains("larger than"), "{error}");
     // A file that claims more than there is.
     let mut bytes = Stream::new().file("a", &big).bytes();
     bytes.truncate(512 + 300);

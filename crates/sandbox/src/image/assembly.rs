@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use glasshouse_linux::layer::{self, Chain, Owners, Unpacked};
+use glasshouse_linux::layer::{self, Bounds, Chain, Owners, Unpacked};
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
@@ -21,6 +21,8 @@ use crate::home::Home;
 
 /// One layer, unpacked.
 const LAYER_BYTES_MAX: u64 = 64 << 30;
+/// Files of a whole image.
+const IMAGE_ENTRIES_MAX: u64 = 4_000_000;
 /// A layer may be this small without anybody asking how well it was compressed.
 const UNSUSPICIOUS_BYTES: u64 = 256 << 20;
 /// Larger ones are not compressed better than this, or somebody means harm.
@@ -54,6 +56,7 @@ pub(super) struct Assembly {
     /// Those of them that are not in the store yet.
     fresh: Vec<String>,
     bytes: u64,
+    entries: u64,
     left_out: u64,
     stop: Arc<AtomicBool>,
 }
@@ -74,6 +77,7 @@ impl Assembly {
             layers: Vec::new(),
             fresh: Vec::new(),
             bytes: 0,
+            entries: 0,
             left_out: 0,
             stop,
         }
@@ -107,6 +111,7 @@ impl Assembly {
         self.layers.push(name);
         self.chain.push(tree);
         self.bytes += known.bytes;
+        self.entries += known.entries;
         self.left_out += known.left_out;
     }
 
@@ -162,8 +167,10 @@ impl Assembly {
         let (unpacked, content) = {
             let stream = decompressed(&sent)?;
             let mut plain = Plain { stream, sent: &sent, hash: Sha256::new(), bytes: 0, room };
-            let most = LAYER_BYTES_MAX.min(room);
-            let unpacked = layer::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, most);
+            let entries =
+                super::room_entries(&self.home)?.min(IMAGE_ENTRIES_MAX.saturating_sub(self.entries));
+            let bounds = Bounds { bytes: LAYER_BYTES_MAX.min(room), entries };
+            let unpacked = layer::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, bounds);
             (unpacked.map_err(|e| refused(e, diff_id))?, plain.hash.finalize())
         };
         let mut sent = sent.into_inner();

@@ -44,6 +44,8 @@ use crate::home::Home;
 use crate::limits::DISK_RESERVE_BYTES;
 use crate::spec::Image;
 
+/// Files that the host's disk keeps room for, whatever images bring.
+const ENTRIES_RESERVE: u64 = 100_000;
 /// No passwd file of an image is believed beyond this.
 const PASSWD_BYTES_MAX: u64 = 1 << 20;
 
@@ -134,6 +136,13 @@ pub fn registry_of(name: &str) -> Result<String> {
 fn room(home: &Home) -> Result<u64> {
     let disk = rustix::fs::statvfs(home.path("layers")).context("ask for the room on the disk")?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(DISK_RESERVE_BYTES))
+}
+
+/// How many files may be made before the disk has as few left as it may have.
+fn room_entries(home: &Home) -> Result<u64> {
+    let disk = rustix::fs::statvfs(home.path("layers")).context("ask for the room on the disk")?;
+    // Some file systems have no such bound, and say nothing.
+    Ok(if disk.f_files == 0 { u64::MAX } else { disk.f_favail.saturating_sub(ENTRIES_RESERVE) })
 }
 
 /// Whether that much can be put on the disk.

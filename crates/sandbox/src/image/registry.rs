@@ -7,6 +7,8 @@
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -354,17 +356,7 @@ impl Registry {
 
 /// A login by name and password, as a header.
 fn basic(user: &str, password: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::from("Basic ");
-    for group in format!("{user}:{password}").as_bytes().chunks(3) {
-        let bits =
-            group.iter().enumerate().fold(0u32, |bits, (n, byte)| bits | u32::from(*byte) << (16 - 8 * n));
-        for n in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * n) & 63) as usize] as char;
-            text.push(if n <= group.len() { digit } else { '=' });
-        }
-    }
-    text
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// The whole of a body, if it is no larger than this.
