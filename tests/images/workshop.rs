@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use glasshouse_tests::{House, is_root, scratch};
+use glasshouse_tests::{House, is_root};
 
 /// Programs of the Debian image, taken from this machine with all that they need.
 const PROGRAMS: [&str; 8] = ["dash", "cat", "id", "env", "ls", "pwd", "touch", "stat"];
@@ -104,10 +104,10 @@ pub(crate) fn path(path: &Path) -> String {
 
 /// A root of this machine's Debian: merged /usr, a shell, some programs and what they need.
 fn debian_tree() -> &'static Path {
-    static TREE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let tree = TREE.get_or_init(|| {
-        let dir = scratch();
-        let root = dir.path();
+    static TREE: OnceLock<PathBuf> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let dir = place("debian");
+        let root = dir.as_path();
         for part in ["usr/bin", "usr/lib", "usr/lib64", "etc", "home/app", "tmp", "root"] {
             std::fs::create_dir_all(root.join(part)).expect("it is ours");
         }
@@ -132,8 +132,15 @@ fn debian_tree() -> &'static Path {
             std::os::unix::fs::chown(root.join("home/app"), Some(1234), Some(1234)).expect("we are root");
         }
         dir
-    });
-    tree.path()
+    })
+}
+
+/// A directory for what is made once and used by all tests of a run. The next run makes it anew.
+fn place(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images").join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("the build directory is ours");
+    dir
 }
 
 /// Copies a file of the host to the same place below the root.
@@ -147,16 +154,15 @@ fn take(root: &Path, from: &Path) {
 
 /// A program that needs nothing, and says who and where it is.
 pub(crate) fn static_program() -> &'static Path {
-    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let dir = scratch();
-        let source = dir.path().join("hello.c");
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let dir = place("hello");
+        let source = dir.join("hello.c");
         let text = "#include <stdio.h>\n#include <unistd.h>\nint main(void) {\n  char at[4096];\n  \
                     printf(\"hello from %u:%u at %s\\n\", geteuid(), getegid(), getcwd(at, sizeof at));\n  return 0;\n}\n";
         std::fs::write(&source, text).expect("it is ours");
-        let program = dir.path().join("hello");
+        let program = dir.join("hello");
         tool("cc", &["-static", "-Os", "-o", &path(&program), &path(&source)]);
-        (dir, program)
-    });
-    program
+        program
+    })
 }
