@@ -1,7 +1,12 @@
 //! Images from files.
 
+use std::process::{Child, Stdio};
+
+use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
+use glasshouse_tests::House;
+
 use crate::workshop::{Workshop, path, tool};
-use crate::{assert_nothing_half, each_mode, names, ok, readable, refused};
+use crate::{assert_nothing_half, each_mode, names, ok, readable, refused, wait_until};
 
 fn copy(workshop: &Workshop, tag: &str, to: &str) {
     tool("skopeo", &["--insecure-policy", "copy", "-q", &format!("oci:{}", workshop.image(tag)), to]);
@@ -63,28 +68,43 @@ fn a_directory_with_a_root_is_imported() {
     });
 }
 
+/// Starts an import that takes long: of a root with a file of many gigabytes, which cost nothing.
+fn long_import(house: &House) -> Child {
+    let root = house.path().join("root");
+    std::fs::create_dir(&root).expect("the house is ours");
+    let file = std::fs::File::create(root.join("huge")).expect("it is ours");
+    file.set_len(16 << 30).expect("it is a hole");
+    readable(house, &root);
+    let mut command = house.glass(&["image", "import", &path(&root), "--name", "it"]);
+    let import = command.stderr(Stdio::null()).spawn().expect("the program can be started");
+    wait_until("the first bytes", || {
+        let working = names(house, "incoming").into_iter().find(|name| name != "blobs");
+        working.is_some_and(|name| house.home().join("incoming").join(name).join("next/tree/huge").exists())
+    });
+    import
+}
+
 #[test]
 fn an_import_that_is_stopped_leaves_nothing_half() {
     each_mode(|house| {
-        // An archive that never ends being read: a pipe in the place of a layer would be refused, so a root that is
-        // a tree with a file of many gigabytes that cost nothing.
-        let root = house.path().join("root");
-        std::fs::create_dir(&root).expect("the house is ours");
-        let file = std::fs::File::create(root.join("huge")).expect("it is ours");
-        file.set_len(16 << 30).expect("it is a hole");
-        readable(house, &root);
-        let mut command = house.glass(&["image", "import", &path(&root), "--name", "it"]);
-        let import = command.stderr(std::process::Stdio::null()).spawn().expect("the program can be started");
-        crate::wait_until("the first bytes", || {
-            let working = names(house, "incoming").into_iter().find(|name| name != "blobs");
-            working
-                .is_some_and(|name| house.home().join("incoming").join(name).join("next/tree/huge").exists())
-        });
-        let pid = glasshouse_linux::rustix::process::Pid::from_child(&import);
-        glasshouse_linux::rustix::process::kill_process(pid, glasshouse_linux::rustix::process::Signal::INT)
-            .expect("it is ours");
+        let import = long_import(house);
+        kill_process(Pid::from_child(&import), Signal::INT).expect("it is ours");
         let output = import.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(130));
+        assert_nothing_half(house);
+    });
+}
+
+#[test]
+fn what_a_killed_import_left_is_found_and_what_is_in_work_stays() {
+    each_mode(|house| {
+        let mut import = long_import(house);
+        ok(house, &["gc"]);
+        assert_eq!(names(house, "incoming").len(), 2, "it is in work");
+        import.kill().expect("it is ours");
+        import.wait().expect("it is ours");
+        assert_eq!(names(house, "incoming").len(), 2, "it had no time to clean up");
+        ok(house, &["gc"]);
         assert_nothing_half(house);
     });
 }

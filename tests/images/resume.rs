@@ -25,7 +25,7 @@ fn part_bytes(house: &House) -> u64 {
 }
 
 /// Starts a pull that stands still in the middle.
-fn stuck<'a>(house: &'a House, registry: &Registry, proxy: &Proxy) -> std::process::Child {
+fn stuck(house: &House, registry: &Registry, proxy: &Proxy) -> std::process::Child {
     let workshop = Workshop::new(house);
     workshop.new_image("one");
     let tree = workshop.tree("noise");

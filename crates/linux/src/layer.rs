@@ -28,7 +28,7 @@ use crate::archive::{copy_with_holes, times};
 use crate::tree;
 
 pub use chain::{Chain, Found};
-use chain::{Last, is_whiteout, lookup, open_dir, open_file, parts, resolve};
+use chain::{Last, View, is_whiteout, open_dir, open_file, parts};
 
 /// Entries of one layer.
 pub const ENTRIES_MAX: u64 = 2_000_000;
@@ -173,8 +173,7 @@ struct Place {
 
 struct Layer<'a> {
     /// The layer itself, and what it lies on.
-    trees: Vec<BorrowedFd<'a>>,
-    opaque: &'static std::ffi::CStr,
+    view: View<'a>,
     owners: Owners,
     bounds: Bounds,
     done: Unpacked,
@@ -191,8 +190,7 @@ struct Layer<'a> {
 impl<'a> Layer<'a> {
     fn new(into: BorrowedFd<'a>, below: &'a Chain, owners: Owners, bounds: Bounds) -> Layer<'a> {
         Layer {
-            trees: std::iter::once(into).chain(below.trees()).collect(),
-            opaque: below.opaque(),
+            view: below.view(Some(into)),
             owners,
             bounds,
             done: Unpacked::default(),
@@ -230,7 +228,7 @@ impl<'a> Layer<'a> {
             return Err(refuse(name, "the root can be nothing but a directory"));
         }
         let attributes = attributes(entry, name)?;
-        let root = self.trees[0].try_clone_to_owned()?;
+        let root = self.view.trees[0].try_clone_to_owned()?;
         self.own(root.as_fd(), &attributes)?;
         self.remember(PathBuf::from("."), attributes.mode, attributes.mtime)
     }
@@ -359,11 +357,13 @@ impl<'a> Layer<'a> {
         name: &Path,
     ) -> io::Result<()> {
         let wanted = checked(target).map_err(|_| refuse(name, "a hard link whose target leads outside"))?;
-        let real = resolve(&self.trees, self.opaque, &wanted, Last::Kept)?;
+        let real = self.view.resolve(&wanted, Last::Kept)?;
         let Some((target_last, target_parents)) = real.split_last() else {
             return Err(refuse(name, "a hard link to the root"));
         };
-        let found = lookup(&self.trees, self.opaque, target_parents, target_last)?
+        let found = self
+            .view
+            .lookup(0, target_parents, target_last)?
             .ok_or_else(|| refuse(name, &format!("a hard link to {}, which is not there", shown(target))))?;
         if found.kind() == FileType::Directory {
             return Err(refuse(name, "a hard link to a directory"));
@@ -427,7 +427,7 @@ impl<'a> Layer<'a> {
                 self.done.hides_all = true;
             }
             let dir = self.dir()?;
-            return Ok(rustix::fs::fsetxattr(dir, self.opaque, b"y", XattrFlags::empty())?);
+            return Ok(rustix::fs::fsetxattr(dir, self.view.opaque, b"y", XattrFlags::empty())?);
         }
         if last.as_bytes().starts_with(FOREIGN) {
             return Ok(());
@@ -453,7 +453,7 @@ impl<'a> Layer<'a> {
 
     fn set_opaque(&self, name: &OsStr) -> io::Result<()> {
         let dir = open_dir(self.dir()?, name)?;
-        Ok(rustix::fs::fsetxattr(&dir, self.opaque, b"y", XattrFlags::empty())?)
+        Ok(rustix::fs::fsetxattr(&dir, self.view.opaque, b"y", XattrFlags::empty())?)
     }
 
     /// Goes to where an entry is to be made, and makes the way there.
@@ -462,10 +462,10 @@ impl<'a> Layer<'a> {
             return Ok(());
         }
         self.place = None;
-        let real = resolve(&self.trees, self.opaque, wanted, Last::Followed)?;
+        let real = self.view.resolve(wanted, Last::Followed)?;
         // A link of this very layer would be the same everywhere; telling them apart is not worth it.
         self.done.leaned |= real != wanted;
-        let mut dir = self.trees[0].try_clone_to_owned()?;
+        let mut dir = self.view.trees[0].try_clone_to_owned()?;
         for (n, part) in real.iter().enumerate() {
             match open_dir(dir.as_fd(), part) {
                 Ok(below) => dir = below,
@@ -492,7 +492,7 @@ impl<'a> Layer<'a> {
         }
         rustix::fs::unlinkat(dir, part, AtFlags::empty())?;
         let made = self.make_way(dir, path, part)?;
-        rustix::fs::fsetxattr(&made, self.opaque, b"y", XattrFlags::empty())?;
+        rustix::fs::fsetxattr(&made, self.view.opaque, b"y", XattrFlags::empty())?;
         Ok(made)
     }
 
@@ -500,7 +500,7 @@ impl<'a> Layer<'a> {
     fn make_way(&mut self, dir: BorrowedFd<'_>, path: &[OsString], part: &OsStr) -> io::Result<OwnedFd> {
         // On other layers the answer may be another one, even if there is none here.
         self.done.leaned = true;
-        let below = lookup(&self.trees[1..], self.opaque, path, part)?;
+        let below = self.view.lookup(1, path, part)?;
         rustix::fs::mkdirat(dir, part, Mode::RWXU)?;
         let made = open_dir(dir, part)?;
         let mut mode = 0o755;
@@ -594,7 +594,8 @@ impl<'a> Layer<'a> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
             // It may have been replaced by a later entry.
-            let Ok(dir) = rustix::fs::openat2(self.trees[0], &path, flags, Mode::empty(), resolve) else {
+            let Ok(dir) = rustix::fs::openat2(self.view.trees[0], &path, flags, Mode::empty(), resolve)
+            else {
                 continue;
             };
             let mode = match self.owners {

@@ -224,6 +224,37 @@ fn the_last_word_on_a_name_counts() {
 }
 
 #[test]
+fn no_change_of_a_layer_breaks_more_than_the_layer() {
+    let mut whole = Stream::new().dir("d").file("d/x", "text").link("l", "../../outside").hard("h", "d/x");
+    whole = whole.file("l/y", "z").file("d/.wh.gone", "").put(EntryType::Char, "c", "", b"");
+    let whole = whole.bytes();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let mut unpacked = 0;
+    for _ in 0..500 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random(4) {
+            let at = random(bytes.len());
+            bytes[at] = [b'.', b'/', 0, b'7', 0xff, b'L', b'x', b'S', random(256) as u8][random(9)];
+        }
+        // With sums that are right, or nothing but the sum would be tried.
+        for block in bytes.chunks_mut(512).filter(|block| block[0] != 0 && block[257] == b'u') {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        }
+        let mut stack = Stack::new();
+        unpacked += u32::from(stack.try_add(&bytes, 1 << 20).is_ok());
+    }
+    assert!((30..500).contains(&unpacked), "{unpacked}: some are refused, some are not");
+}
+
+#[test]
 fn attributes_of_overlayfs_are_not_taken_from_a_layer() {
     assert!(is_kept(b"user.mime") && is_kept(b"security.capability"));
     for name in ["user.overlay.opaque", "trusted.overlay.opaque", "trusted.x", "security.selinux", "system.x"]
