@@ -13,7 +13,7 @@ pub mod cgroup;
 pub mod descriptor;
 pub mod identity;
 pub mod landlock;
-pub mod layer;
+
 pub mod mount;
 pub mod namespace;
 pub mod process;
@@ -21,5 +21,6 @@ pub mod seccomp;
 pub mod spawn;
 pub mod terminal;
 pub mod tree;
+pub mod unpack;
 
 pub use rustix;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use glasshouse_linux::layer::{self, Bounds, Chain, Owners, Unpacked};
+use glasshouse_linux::unpack::{self, Bounds, Chain, Owners, Unpacked};
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
@@ -170,7 +170,7 @@ impl Assembly {
             let entries =
                 super::room_entries(&self.home)?.min(IMAGE_ENTRIES_MAX.saturating_sub(self.entries));
             let bounds = Bounds { bytes: LAYER_BYTES_MAX.min(room), entries };
-            let unpacked = layer::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, bounds);
+            let unpacked = unpack::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, bounds);
             (unpacked.map_err(|e| refused(e, diff_id))?, plain.hash.finalize())
         };
         let mut sent = sent.into_inner();

@@ -26,7 +26,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use glasshouse_linux::layer::Chain;
+use glasshouse_linux::unpack::Chain;
 use glasshouse_linux::rustix;
 use glasshouse_protocol::plan::Source;
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use glasshouse_linux::layer::Unpacked;
+use glasshouse_linux::unpack::Unpacked;
 use glasshouse_linux::{descriptor, rustix, tree};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
