@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 # package: a program that it brings
-wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps)
+wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps
+  docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl)
 missing=()
 for entry in "${wanted[@]}"; do
   command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
@@ -22,7 +23,7 @@ fi
 
 # Where a skip would hide that nothing was tested, it is a failure.
 if [[ ${CI:-} == true ]]; then
-  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape}
+  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images}
 fi
 
 cargo fmt --all --check

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless` and
-/// `escape`), that is a failure.
+/// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless`,
+/// `escape` and `images`), that is a failure.
 ///
 /// # Panics
 /// If the group must run.

@@ -75,7 +75,8 @@ pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
 /// What a box is to be: options of `create` and `run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BoxOptions {
-    /// What the box is made from: `host` (this machine's programs, read-only) or `dir:PATH` (a root)
+    /// What the box is made from: `host` (this machine's programs, read-only), `dir:PATH` (a root), NAME (an
+    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH` or `docker-archive:PATH`
     #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "Box")]
     image: Image,
     /// What runs it; `process` has no isolation at all
@@ -125,6 +126,8 @@ impl BoxOptions {
     pub(crate) fn spec(&self) -> Result<SandboxSpec> {
         let image = match &self.image {
             Image::Directory(path) => Image::Directory(std::path::absolute(path)?),
+            Image::OciArchive(path) => Image::OciArchive(std::path::absolute(path)?),
+            Image::DockerArchive(path) => Image::DockerArchive(std::path::absolute(path)?),
             image => image.clone(),
         };
         Ok(SandboxSpec {
@@ -214,18 +217,14 @@ pub(crate) struct CommandOptions {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output_max: Option<u64>,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
-    command: Vec<String>,
 }
 
 impl CommandOptions {
-    /// The command that these options describe.
-    pub(crate) fn spec(&self, part: session::Part) -> Result<ExecSpec> {
+    /// The command of these words, as these options describe it.
+    pub(crate) fn spec(&self, part: session::Part, command: &[String]) -> Result<ExecSpec> {
         let program = match self.shell {
-            true => Program::Shell(self.command.join(" ")),
-            false => Program::Argv(self.command.clone()),
+            true => Program::Shell(command.join(" ")),
+            false => Program::Argv(command.to_vec()),
         };
         let cpu = self.cpu_time.map(|value| Rlimit { kind: RlimitKind::CpuSeconds, value });
         let mut spec = ExecSpec {
@@ -238,6 +237,11 @@ impl CommandOptions {
         };
         surround(&mut spec, &self.surroundings, part)?;
         Ok(spec)
+    }
+
+    /// Whom it runs as.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.surroundings.user.as_deref()
     }
 
     /// How the user takes part in it.

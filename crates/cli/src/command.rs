@@ -8,6 +8,7 @@ mod doctor;
 mod exec;
 mod fork;
 mod gc;
+mod image;
 mod info;
 mod kill;
 mod list;
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
+    Image(image::Images),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -104,6 +106,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
+        Command::Image(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -141,6 +144,12 @@ mod tests {
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
+            "glass run --image debian:12",
+            "glass image pull localhost:5000/x:y --insecure",
+            "glass image import x.tar --name y",
+            "glass image list --json",
+            "glass image remove a b",
+            "glass image inspect a",
             "glass create --owner 123 --label a=b --label c=d",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -166,6 +175,10 @@ mod tests {
             "glass attach web x",
             "glass cp a",
             "glass completions tcsh",
+            "glass image",
+            "glass image pull",
+            "glass image remove",
+            "glass run --image A -- ls",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

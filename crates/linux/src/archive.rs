@@ -217,7 +217,7 @@ pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -
 }
 
 /// Copies, and leaves out what is zeros: a file that cost its maker nothing costs us no disk either.
-fn copy_with_holes(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
+pub(crate) fn copy_with_holes(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
     let mut buffer = vec![0; 64 * 1024];
     let mut total = 0;
     loop {
@@ -304,7 +304,7 @@ fn replace(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-fn times(mtime: u64) -> rustix::fs::Timestamps {
+pub(crate) fn times(mtime: u64) -> rustix::fs::Timestamps {
     // Beyond the year 9999 it is a mistake or a joke.
     let time = rustix::fs::Timespec { tv_sec: mtime.min(253_402_300_799) as _, tv_nsec: 0 };
     rustix::fs::Timestamps { last_access: time, last_modification: time }

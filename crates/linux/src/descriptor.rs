@@ -131,12 +131,12 @@ pub fn lock_shared(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the lock of a file, if nobody has it or a share of it.
-pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
-    match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        locked => locked.map(|()| Some(file)).map_err(io::Error::from),
+/// Takes the lock of an open file or directory, if nobody else holds it or a share of it. Whether it did.
+pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -22,5 +22,6 @@ pub mod seccomp;
 pub mod spawn;
 pub mod terminal;
 pub mod tree;
+pub mod unpack;
 
 pub use rustix;

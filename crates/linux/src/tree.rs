@@ -1,9 +1,10 @@
 //! Trees of files that somebody else made: removing them without believing anything about them.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,13 +17,15 @@ const ROUNDS_MAX: usize = 100;
 ///
 /// Subdirectories are first moved up next to the root of the tree, so that neither the depth of a hostile tree nor
 /// its width costs more than two descriptors and no recursion.
-pub fn remove(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub fn remove(dir: BorrowedFd<'_>, name: impl AsRef<OsStr>) -> io::Result<()> {
+    let name = CString::new(name.as_ref().as_bytes())?;
+    let name = name.as_c_str();
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(e) => return Err(e.into()),
     }
-    let Some(top) = open_dir(dir, CString::new(name)?.as_c_str())? else { return Ok(()) };
+    let Some(top) = open_dir(dir, name)? else { return Ok(()) };
     let mut next = 0u64;
     for _ in 0..ROUNDS_MAX {
         let mut moved = empty_dir(top.as_fd(), None, &mut next)?;

@@ -11,8 +11,10 @@
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
 //!   layers/<name>/tree        read-only layers shared by boxes
-//!   incoming/<name>           layers that are being made
+//!   images/<name>.json        what an image consists of
 //!   snapshots/<id>.json       states that can be gone back to: a chain of layers each
+//!   incoming/<name>/          what is being made or unpacked
+//!   incoming/blobs/           what was downloaded of layers so far
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
 //! ```
@@ -61,9 +63,21 @@ pub(crate) struct Claim {
 impl Home {
     pub(crate) fn open(path: PathBuf) -> Result<Home> {
         let path = std::path::absolute(&path).context(format_args!("use {} as home", path.display()))?;
-        for dir in
-            ["", "boxes", "names", "uids", "layers", "snapshots", "incoming", "traces", "blobs", "trash"]
-        {
+        let dirs = [
+            "",
+            "boxes",
+            "names",
+            "uids",
+            "layers",
+            "snapshots",
+            "images",
+            "incoming",
+            "incoming/blobs",
+            "traces",
+            "blobs",
+            "trash",
+        ];
+        for dir in dirs {
             let dir = path.join(dir);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
             made.context(format_args!(
@@ -110,7 +124,9 @@ impl Home {
 
     /// For whoever sweeps; `None` if somebody is at work.
     pub(crate) fn store_exclusive(&self) -> Result<Option<File>> {
-        descriptor::try_lock(&self.path.join("store")).context("lock the layers")
+        let file = File::options().create(true).truncate(false).write(true).open(self.path.join("store"));
+        let file = file.context("lock the layers")?;
+        Ok(descriptor::try_lock(file.as_fd()).context("lock the layers")?.then_some(file))
     }
 
     /// Held by whoever changes what a box stands on: one at a time.

@@ -40,6 +40,9 @@ pub use glasshouse_protocol::{
     Chunk, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, FileKind, FileStat, Killer, ListPage, NotStarted,
     OutputStream, Program, Rlimit, RlimitKind, TtySize,
 };
+pub use image::{
+    Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,
+};
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};

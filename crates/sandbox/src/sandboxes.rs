@@ -77,11 +77,12 @@ impl Sandboxes {
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
         let (house, asked) = (self.clone(), spec.clone());
+        let image = self.have_image(&spec.image).await?;
         let created = blocking(move || {
             let home = &house.inner.home;
             // Until the box is on record, nothing says that its layers are in use.
             let _share = home.store_shared()?;
-            let base = image::resolve(home, &asked.image)?;
+            let base = image::resolve(home, &image)?;
             house.inner.runtimes.get(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;
@@ -302,6 +303,7 @@ impl Sandboxes {
             home.drop_links()?;
         }
         cleaned.layers = layers::sweep(home)?;
+        cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();
         let pruned = prune(&home.path("traces"), &home.path("blobs"), keep, &lives).map_err(|e| {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Reference;
 
 /// What a box is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,22 +47,39 @@ pub enum Image {
     Directory(PathBuf),
     /// A snapshot, by its id or name.
     Snapshot(String),
+    /// An image that was pulled or imported, by its name.
+    Stored(String),
+    /// The same, and pulled if it is not here.
+    Remote(String),
+    /// An archive of the OCI's layout, which is imported.
+    OciArchive(PathBuf),
+    /// An archive as `docker save` writes it, which is imported.
+    DockerArchive(PathBuf),
 }
 
 impl std::str::FromStr for Image {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Image> {
+        if let Some(name) = text.strip_prefix("oci://") {
+            return name.parse::<Reference>().map(|_| Image::Remote(name.to_owned()));
+        }
         match text.split_once(':') {
             None if text == "host" => Ok(Image::Host),
             Some(("dir", path)) if !path.is_empty() => Ok(Image::Directory(path.into())),
             Some(("snapshot", name)) if !name.is_empty() => Ok(Image::Snapshot(name.into())),
-            _ => Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "{text:?} is no image; say `host`, `dir:PATH` with a directory that holds a root, or `snapshot:ID`"
-                ),
-            )),
+            Some(("oci-archive", path)) if !path.is_empty() => Ok(Image::OciArchive(path.into())),
+            Some(("docker-archive", path)) if !path.is_empty() => Ok(Image::DockerArchive(path.into())),
+            _ => match text.parse::<Reference>() {
+                Ok(_) => Ok(Image::Stored(text.to_owned())),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "{text:?} is no image; say `host`, `dir:PATH` with a directory that holds a root, the name of \
+                         an image, `oci://NAME` to pull it, or `snapshot:ID`"
+                    ),
+                )),
+            },
         }
     }
 }
@@ -72,6 +90,10 @@ impl std::fmt::Display for Image {
             Image::Host => write!(f, "host"),
             Image::Directory(path) => write!(f, "dir:{}", path.display()),
             Image::Snapshot(name) => write!(f, "snapshot:{name}"),
+            Image::Stored(name) => write!(f, "{name}"),
+            Image::Remote(name) => write!(f, "oci://{name}"),
+            Image::OciArchive(path) => write!(f, "oci-archive:{}", path.display()),
+            Image::DockerArchive(path) => write!(f, "docker-archive:{}", path.display()),
         }
     }
 }
@@ -252,4 +274,29 @@ pub struct SandboxInfo {
     pub origin: Vec<String>,
     /// How often it was given another root.
     pub generation: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_read_as_it_is_written() {
+        for (text, image) in [
+            ("host", Image::Host),
+            ("dir:/srv", Image::Directory("/srv".into())),
+            ("debian:12", Image::Stored("debian:12".into())),
+            ("localhost:5000/x:y", Image::Stored("localhost:5000/x:y".into())),
+            ("oci://debian", Image::Remote("debian".into())),
+            ("oci-archive:/a b", Image::OciArchive("/a b".into())),
+            ("docker-archive:x.tar", Image::DockerArchive("x.tar".into())),
+            ("snapshot:abc", Image::Snapshot("abc".into())),
+        ] {
+            assert_eq!(text.parse::<Image>().unwrap(), image);
+            assert_eq!(image.to_string(), text);
+        }
+        for text in ["", "dir:", "A", "oci://", "oci://../x", "docker-archive:"] {
+            assert!(text.parse::<Image>().is_err(), "{text:?}");
+        }
+    }
 }

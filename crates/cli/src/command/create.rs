@@ -7,6 +7,7 @@ use clap::Args;
 use glasshouse_sandbox::{Level, Sandbox, SandboxInfo, SandboxSpec, Sandboxes};
 use serde_json::json;
 
+use super::image::{Fetched, fetch};
 use crate::args::{BoxOptions, Global, Surroundings};
 use crate::session::{Part, signal_code};
 use crate::signals::{Impatient, Signals};
@@ -47,7 +48,11 @@ impl Create {
         spec.user = self.surroundings.user;
         spec.owner = self.owner;
         let mut signals = Signals::of(Part::default())?;
-        let sandbox = match make(&global.open()?, spec, &mut signals).await? {
+        let house = global.open()?;
+        if let Some(Fetched::Stopped(signal)) = fetch(global, &house, &mut spec.image, &mut signals).await? {
+            return Ok(signal_code(signal));
+        }
+        let sandbox = match make(&house, spec, &mut signals).await? {
             Made::Box(sandbox) => sandbox,
             Made::Stopped(signal) => return Ok(signal_code(signal)),
         };

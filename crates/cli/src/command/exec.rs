@@ -1,7 +1,7 @@
 //! `glass exec`: a command in a box that lives.
 
 use anyhow::{Result, anyhow};
-use clap::Args;
+use clap::{Args, ValueHint};
 use glasshouse_sandbox::{ExecEvent, ExecSpec, ExecState, Exit, ExitReport, Sandbox};
 use serde_json::json;
 
@@ -35,13 +35,17 @@ pub(crate) struct Exec {
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output: Option<u64>,
     #[command(flatten)]
-    command: CommandOptions,
+    options: CommandOptions,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<String>,
 }
 
 impl Exec {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let part = self.command.part();
-        let spec = self.command.spec(part)?;
+        let part = self.options.part();
+        let spec = self.options.spec(part, &self.command)?;
         let spec = ExecSpec { background: self.background, kept_output_bytes: self.output, ..spec };
         let sandbox = global.connect(&self.name).await?;
         if self.background {

@@ -1,11 +1,12 @@
 //! `glass run`: a fresh box for one command.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueHint};
 use glasshouse_sandbox::SandboxSpec;
 
 use super::create::{Made, make, remove};
 use super::exec::Foreground;
+use super::image::{Fetched, fetch, own_command};
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::session::signal_code;
 use crate::signals::Signals;
@@ -13,32 +14,50 @@ use crate::words::Limited;
 
 /// Run a command in a fresh box, and remove the box
 #[derive(Debug, Args)]
-#[command(override_usage = "glass run [OPTIONS] -- CMD...")]
+#[command(override_usage = "glass run [OPTIONS] [-- CMD...]")]
 #[command(after_help = "\
 The exit code is the program's own; 125 says that we failed, 124 that its time was up, 137 that
-it was killed or out of memory.
+it was killed or out of memory. Without CMD, an image runs what it was made to run (its entrypoint
+and cmd); with CMD, that alone is run.
 
 Examples:
   glass run -- python3 -c 'print(1)'
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
+  glass run --image oci://debian:12 -- cat /etc/os-release
   echo data | glass run -i --shell -- 'sort | uniq -c'")]
 pub(crate) struct Run {
     #[command(flatten)]
     the_box: BoxOptions,
     #[command(flatten)]
-    command: CommandOptions,
+    options: CommandOptions,
+    /// The program and its arguments [default: what the image runs by itself]
+    #[arg(required_unless_present = "image", trailing_var_arg = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<String>,
 }
 
 impl Run {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         // The box dies with us, even if we are killed.
-        let spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
-        let part = self.command.part();
-        let exec = self.command.spec(part)?;
+        let mut spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
+        // Without root a box has one user: then it has to be this one.
+        spec.user = self.options.user().map(str::to_owned);
+        let part = self.options.part();
         // From here on a signal must not end us before the box is removed.
         let mut signals = Signals::of(part)?;
-        let sandbox = match make(&global.open()?, spec, &mut signals).await? {
+        let house = global.open()?;
+        let fetched = match fetch(global, &house, &mut spec.image, &mut signals).await? {
+            Some(Fetched::Stopped(signal)) => return Ok(signal_code(signal)),
+            Some(Fetched::Image(info)) => Some(info),
+            None => None,
+        };
+        let command = match self.command.is_empty() {
+            true => own_command(fetched.as_deref())?,
+            false => self.command,
+        };
+        let exec = self.options.spec(part, &command)?;
+        let sandbox = match make(&house, spec, &mut signals).await? {
             Made::Box(sandbox) => sandbox,
             Made::Stopped(signal) => return Ok(signal_code(signal)),
         };

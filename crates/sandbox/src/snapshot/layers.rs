@@ -114,6 +114,7 @@ fn referenced(home: &Home) -> Result<BTreeSet<String>> {
             names.extend(pending.seals);
         }
     }
+    names.extend(image::references(home)?);
     for snapshot in records::all(home)? {
         names.extend(snapshot.chain);
     }

@@ -1,0 +1,72 @@
+//! The progress of a pull, a line for each layer, on a terminal only.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal as _};
+use std::sync::{Arc, Mutex};
+
+use glasshouse_sandbox::{PullPhase, PullProgress};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// As many digits of a digest as people look at.
+const DIGITS: usize = 12;
+
+/// Lines on stderr, if somebody is there to look at them.
+pub(crate) fn lines(quiet: bool) -> Option<Arc<dyn Fn(PullProgress) + Send + Sync>> {
+    if quiet || !io::stderr().is_terminal() {
+        return None;
+    }
+    let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+    let lines: Mutex<HashMap<String, ProgressBar>> = Mutex::default();
+    Some(Arc::new(move |step| {
+        let Ok(mut lines) = lines.lock() else { return };
+        let line = lines.entry(step.layer.clone()).or_insert_with(|| new_line(&all, &step));
+        show(line, &step);
+    }))
+}
+
+fn new_line(all: &MultiProgress, step: &PullProgress) -> ProgressBar {
+    let line = all.add(ProgressBar::new(step.total));
+    line.set_prefix(short(&step.layer).to_owned());
+    if let Ok(style) =
+        ProgressStyle::with_template("{prefix} {msg:11} [{bar:30}] {bytes:>10} of {total_bytes}")
+    {
+        line.set_style(style.progress_chars("=> "));
+    }
+    line
+}
+
+fn show(line: &ProgressBar, step: &PullProgress) {
+    line.set_message(word(step.phase));
+    line.set_position(step.done);
+    if matches!(step.phase, PullPhase::Done | PullPhase::Here) {
+        line.finish();
+    }
+}
+
+fn word(phase: PullPhase) -> &'static str {
+    match phase {
+        PullPhase::Waiting => "waiting",
+        PullPhase::Downloading => "downloading",
+        PullPhase::Downloaded => "downloaded",
+        PullPhase::Unpacking => "unpacking",
+        PullPhase::Done => "done",
+        PullPhase::Here => "is here",
+    }
+}
+
+/// The beginning of a digest, without its kind.
+pub(crate) fn short(digest: &str) -> &str {
+    let digits = digest.split_once(':').map_or(digest, |(_, digits)| digits);
+    digits.get(..DIGITS).unwrap_or(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_shown_by_its_beginning() {
+        assert_eq!(short("sha256:0123456789abcdef"), "0123456789ab");
+        assert_eq!(short("odd"), "odd");
+    }
+}

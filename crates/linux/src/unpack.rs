@@ -1,0 +1,675 @@
+//! Layers of images: tar streams that somebody else made, unpacked the way overlayfs wants them.
+//!
+//! A name is resolved below the layer's root, by descriptor: `..` is refused, an absolute name begins at the root, and a
+//! link on the way is followed by hand, in this layer or in one below, and never leads outside. A deletion becomes a
+//! whiteout (a character device 0:0), a directory that replaces another gets the opaque attribute. Devices and sockets are
+//! left out and counted. Everything is bounded: entries, bytes, depth, headers, attributes.
+//!
+//! What the layers below show matters in three cases: a directory on the way that the layer does not bring itself, a
+//! link on the way that is in a layer below, and a hard link to a file below. Then the result *leans* on them, and
+//! the same layer on other ones could be another tree.
+
+mod chain;
+
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::io::Errno;
+use tar::{Entry, EntryType};
+
+use crate::archive::{copy_with_holes, times};
+use crate::tree;
+
+pub use chain::{Chain, Found};
+use chain::{Last, View, is_whiteout, open_dir, open_file, parts};
+
+/// Entries of one layer.
+pub const ENTRIES_MAX: u64 = 2_000_000;
+/// A layer's tree is no deeper than this.
+pub const DEPTH_MAX: usize = 512;
+/// Bytes of a path in a layer.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Bytes of headers before one entry: long names, long targets, attributes.
+pub const HEADER_BYTES_MAX: u64 = 1 << 20;
+/// Attributes of one entry that are looked at.
+pub const ATTRIBUTES_MAX: usize = 64;
+
+/// Bytes of the names of all directories of a layer, which are kept in memory until its end.
+pub const NAMES_BYTES_MAX: usize = 256 << 20;
+/// What a directory costs on the disk, at least.
+const DIRECTORY_BYTES: u64 = 4096;
+/// Letters of a name in a sentence.
+const SHOWN_LETTERS_MAX: usize = 120;
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Names that an old file system for layers kept its own things under.
+const FOREIGN: &[u8] = b".wh..wh.";
+
+/// Whose files these will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// As the layer says. Needs root.
+    Kept,
+    /// All are ours: then they are readable for us too, and nothing in it is set-id.
+    Ours,
+}
+
+/// What one layer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of content, and what directories take.
+    pub bytes: u64,
+    /// Files, directories, links and deletions. Never more than [`ENTRIES_MAX`].
+    pub entries: u64,
+}
+
+/// What was unpacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Files, directories, links and deletions.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Devices and sockets, which are not in the tree.
+    pub left_out: u64,
+    /// The tree could be another one on other layers.
+    pub leaned: bool,
+    /// Nothing of the layers below shows through.
+    pub hides_all: bool,
+}
+
+/// Unpacks a layer into the empty directory, on top of what the chain shows, and reads the stream to its very end.
+pub fn unpack(
+    stream: impl Read,
+    into: BorrowedFd<'_>,
+    below: &Chain,
+    owners: Owners,
+    bounds: Bounds,
+) -> io::Result<Unpacked> {
+    let allowance = Rc::new(Cell::new(0));
+    let mut archive = tar::Archive::new(Metered { stream, allowance: Rc::clone(&allowance) });
+    let mut layer = Layer::new(into, below, owners, bounds);
+    let mut entries = archive.entries()?;
+    loop {
+        // Between contents there are headers only, and those are read into memory.
+        allowance.set(HEADER_BYTES_MAX);
+        let Some(entry) = entries.next() else { break };
+        let mut entry = entry?;
+        allowance.set(u64::MAX);
+        layer.take(&mut entry)?;
+        io::copy(&mut entry, &mut io::sink())?;
+    }
+    allowance.set(u64::MAX);
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    layer.finish()
+}
+
+pub(crate) fn refuse(name: &Path, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot unpack {}: {why}", shown(name)))
+}
+
+/// A name that somebody else wrote, safe and short enough for a sentence.
+fn shown(name: &Path) -> String {
+    let whole = name.to_string_lossy();
+    let mut shown: String = whole.escape_debug().take(SHOWN_LETTERS_MAX).collect();
+    if whole.chars().count() > SHOWN_LETTERS_MAX {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A stream that yields no more than it is allowed to.
+struct Metered<R> {
+    stream: R,
+    allowance: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.allowance.get();
+        if left == 0 {
+            let why = format!("the headers of an entry are larger than {HEADER_BYTES_MAX} bytes");
+            return Err(refuse(Path::new("the layer"), &why));
+        }
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let mut n = self.stream.read(&mut buffer[..room])?;
+        if left != u64::MAX {
+            if n == 0 {
+                // Some tools leave out the zeros behind the last entry, and everybody reads their layers all the same.
+                buffer[..room].fill(0);
+                n = room;
+            }
+            self.allowance.set(left - n as u64);
+        }
+        Ok(n)
+    }
+}
+
+/// What an entry says of what it makes.
+struct Attributes {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    mtime: u64,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A directory on the way to an entry.
+struct Place {
+    /// As it was written.
+    wanted: Vec<OsString>,
+    /// Where it really is.
+    real: Vec<OsString>,
+    dir: OwnedFd,
+}
+
+struct Layer<'a> {
+    /// The layer itself, and what it lies on.
+    view: View<'a>,
+    owners: Owners,
+    bounds: Bounds,
+    done: Unpacked,
+    /// The place of the last entry: most often the next one's too.
+    place: Option<Place>,
+    /// Directories that get their modes and times last: what is made in them changes these, or needs other ones.
+    dirs: Vec<(PathBuf, u32, u64)>,
+    /// Bytes of their names.
+    names_bytes: usize,
+    /// Bytes that are counted against the bound.
+    bytes: u64,
+}
+
+impl<'a> Layer<'a> {
+    fn new(into: BorrowedFd<'a>, below: &'a Chain, owners: Owners, bounds: Bounds) -> Layer<'a> {
+        Layer {
+            view: below.view(Some(into)),
+            owners,
+            bounds,
+            done: Unpacked::default(),
+            place: None,
+            dirs: Vec::new(),
+            names_bytes: 0,
+            bytes: 0,
+        }
+    }
+
+    fn take(&mut self, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
+        self.done.entries += 1;
+        let most = self.bounds.entries.min(ENTRIES_MAX);
+        if self.done.entries > most {
+            return Err(refuse(Path::new("the layer"), &format!("it has more than {most} entries")));
+        }
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) {
+            return Ok(());
+        }
+        let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+        let wanted = checked(&name)?;
+        let Some((last, parents)) = wanted.split_last() else {
+            return self.take_root(entry, &name);
+        };
+        if last.as_bytes().starts_with(WHITEOUT) {
+            return self.delete(parents, last, &name);
+        }
+        self.make(entry, kind, parents, last, &name).map_err(|e| at(&name, e))
+    }
+
+    /// The layer's own root.
+    fn take_root(&mut self, entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<()> {
+        if entry.header().entry_type() != EntryType::Directory {
+            return Err(refuse(name, "the root can be nothing but a directory"));
+        }
+        let attributes = attributes(entry, name)?;
+        let root = self.view.trees[0].try_clone_to_owned()?;
+        self.own(root.as_fd(), &attributes)?;
+        self.remember(PathBuf::from("."), attributes.mode, attributes.mtime)
+    }
+
+    fn make(
+        &mut self,
+        entry: &mut Entry<'_, impl Read>,
+        kind: EntryType,
+        parents: &[OsString],
+        last: &OsStr,
+        name: &Path,
+    ) -> io::Result<()> {
+        match kind {
+            EntryType::Char | EntryType::Block => {
+                self.done.left_out += 1;
+                Ok(())
+            }
+            EntryType::Directory => self.make_dir(attributes(entry, name)?, parents, last),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.make_file(entry, parents, last, name)
+            }
+            EntryType::Symlink => {
+                let target = target(entry, name)?;
+                let attributes = attributes(entry, name)?;
+                self.enter(parents)?;
+                self.clear(last)?;
+                let dir = self.dir()?;
+                rustix::fs::symlinkat(&target, dir, last)?;
+                if self.owners == Owners::Kept {
+                    let owner = (Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
+                    rustix::fs::chownat(dir, last, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+                let _ = rustix::fs::utimensat(dir, last, &times(attributes.mtime), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(())
+            }
+            EntryType::Link => self.make_link(&target(entry, name)?, parents, last, name),
+            EntryType::Fifo => {
+                let attributes = attributes(entry, name)?;
+                self.enter(parents)?;
+                self.clear(last)?;
+                let mode = Mode::from_raw_mode(attributes.mode & 0o777);
+                rustix::fs::mknodat(self.dir()?, last, FileType::Fifo, mode, 0)?;
+                rustix::fs::chmodat(self.dir()?, last, mode, AtFlags::empty())?;
+                if self.owners == Owners::Kept {
+                    let owner = (Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
+                    rustix::fs::chownat(self.dir()?, last, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+                Ok(())
+            }
+            other => {
+                Err(refuse(name, &format!("entries of type {:?} mean nothing", other.as_byte() as char)))
+            }
+        }
+    }
+
+    fn make_dir(&mut self, attributes: Attributes, parents: &[OsString], last: &OsStr) -> io::Result<()> {
+        self.enter(parents)?;
+        let replaced = match self.stat(last)? {
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => None,
+            Some(stat) => Some(is_whiteout(&stat)),
+            None => Some(false),
+        };
+        if let Some(was_deleted) = replaced {
+            self.clear(last)?;
+            rustix::fs::mkdirat(self.dir()?, last, Mode::RWXU)?;
+            if was_deleted {
+                // Deleted below and made anew: nothing of the old one may show.
+                self.set_opaque(last)?;
+            }
+        }
+        let made = open_dir(self.dir()?, last)?;
+        self.own(made.as_fd(), &attributes)?;
+        self.set_xattrs(made.as_fd(), &attributes)?;
+        let path = self.real().iter().map(OsString::as_os_str).chain([last]).collect();
+        self.remember(path, attributes.mode, attributes.mtime)
+    }
+
+    /// A directory that gets its mode and time at the end.
+    fn remember(&mut self, path: PathBuf, mode: u32, mtime: u64) -> io::Result<()> {
+        self.spend(DIRECTORY_BYTES, &path)?;
+        self.names_bytes += path.as_os_str().len() + size_of::<(PathBuf, u32, u64)>();
+        if self.names_bytes > NAMES_BYTES_MAX {
+            let why = format!("the names of its directories are longer than {NAMES_BYTES_MAX} bytes");
+            return Err(refuse(Path::new("the layer"), &why));
+        }
+        self.dirs.push((path, mode, mtime));
+        Ok(())
+    }
+
+    fn make_file(
+        &mut self,
+        entry: &mut Entry<'_, impl Read>,
+        parents: &[OsString],
+        last: &OsStr,
+        name: &Path,
+    ) -> io::Result<()> {
+        let size = entry.size();
+        self.count(size, name)?;
+        let attributes = attributes(entry, name)?;
+        self.enter(parents)?;
+        self.clear(last)?;
+        let mut file = self.new_file(last)?;
+        if copy_with_holes(entry, &mut file)? != size {
+            return Err(refuse(name, "the layer ends in the middle of it"));
+        }
+        self.own(file.as_fd(), &attributes)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(self.file_mode(attributes.mode)))?;
+        // After the owner and the content, which take such attributes away.
+        self.set_xattrs(file.as_fd(), &attributes)?;
+        let _ = rustix::fs::futimens(&file, &times(attributes.mtime));
+        Ok(())
+    }
+
+    fn new_file(&self, last: &OsStr) -> io::Result<File> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(File::from(rustix::fs::openat(self.dir()?, last, flags, mode)?))
+    }
+
+    /// A hard link. Its target is in this layer, or comes up from one below, as it would where layers are mounted.
+    fn make_link(
+        &mut self,
+        target: &Path,
+        parents: &[OsString],
+        last: &OsStr,
+        name: &Path,
+    ) -> io::Result<()> {
+        let wanted = checked(target).map_err(|_| refuse(name, "a hard link whose target leads outside"))?;
+        let real = self.view.resolve(&wanted, Last::Kept)?;
+        let Some((target_last, target_parents)) = real.split_last() else {
+            return Err(refuse(name, "a hard link to the root"));
+        };
+        let found = self
+            .view
+            .lookup(0, target_parents, target_last)?
+            .ok_or_else(|| refuse(name, &format!("a hard link to {}, which is not there", shown(target))))?;
+        if found.kind() == FileType::Directory {
+            return Err(refuse(name, "a hard link to a directory"));
+        }
+        let from = if found.layer == 0 {
+            found.dir
+        } else {
+            self.done.leaned = true;
+            self.copy_up(&found, target_parents, target_last, name)?
+        };
+        self.enter(parents)?;
+        let place: Vec<&OsString> = self.real().iter().collect();
+        if place.iter().copied().eq(target_parents) && last == target_last {
+            // A link to itself is there already.
+            return Ok(());
+        }
+        self.clear(last)?;
+        Ok(rustix::fs::linkat(&from, target_last, self.dir()?, last, AtFlags::empty())?)
+    }
+
+    /// Brings a file of a layer below into this one, to its own place. The directory that it is in.
+    fn copy_up(
+        &mut self,
+        found: &Found,
+        parents: &[OsString],
+        last: &OsStr,
+        name: &Path,
+    ) -> io::Result<OwnedFd> {
+        self.enter(parents)?;
+        let attributes = Attributes {
+            mode: found.stat.st_mode & 0o7777,
+            uid: found.stat.st_uid,
+            gid: found.stat.st_gid,
+            mtime: found.stat.st_mtime.max(0) as u64,
+            xattrs: Vec::new(),
+        };
+        match found.kind() {
+            FileType::RegularFile => {
+                self.count(found.stat.st_size.max(0) as u64, name)?;
+                let mut content = open_file(found)?;
+                let mut file = self.new_file(last)?;
+                copy_with_holes(&mut content, &mut file)?;
+                self.own(file.as_fd(), &attributes)?;
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(attributes.mode))?;
+                let _ = rustix::fs::futimens(&file, &times(attributes.mtime));
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&found.dir, last, Vec::new())?;
+                rustix::fs::symlinkat(target.as_c_str(), self.dir()?, last)?;
+            }
+            _ => return Err(refuse(name, "a hard link to something that is neither file nor link")),
+        }
+        self.dir()?.try_clone_to_owned()
+    }
+
+    /// A name that says that another one is no more.
+    fn delete(&mut self, parents: &[OsString], last: &OsStr, name: &Path) -> io::Result<()> {
+        if last.as_bytes() == OPAQUE {
+            self.enter(parents)?;
+            if self.real().is_empty() {
+                self.done.hides_all = true;
+            }
+            let dir = self.dir()?;
+            return Ok(rustix::fs::fsetxattr(dir, self.view.opaque, b"y", XattrFlags::empty())?);
+        }
+        if last.as_bytes().starts_with(FOREIGN) {
+            return Ok(());
+        }
+        let gone = OsStr::from_bytes(&last.as_bytes()[WHITEOUT.len()..]);
+        if gone.is_empty() || gone == "." || gone == ".." {
+            return Err(refuse(name, "it deletes nothing that could be there"));
+        }
+        self.enter(parents)?;
+        match self.stat(gone)? {
+            // What the same layer brings under that name stays, and stands alone.
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                self.set_opaque(gone)
+            }
+            Some(_) => Ok(()),
+            None => {
+                let mode = Mode::empty();
+                rustix::fs::mknodat(self.dir()?, gone, FileType::CharacterDevice, mode, 0)
+                    .map_err(|e| at(name, e.into()))
+            }
+        }
+    }
+
+    fn set_opaque(&self, name: &OsStr) -> io::Result<()> {
+        let dir = open_dir(self.dir()?, name)?;
+        Ok(rustix::fs::fsetxattr(&dir, self.view.opaque, b"y", XattrFlags::empty())?)
+    }
+
+    /// Goes to where an entry is to be made, and makes the way there.
+    fn enter(&mut self, wanted: &[OsString]) -> io::Result<()> {
+        if self.place.as_ref().is_some_and(|place| place.wanted == wanted) {
+            return Ok(());
+        }
+        self.place = None;
+        let real = self.view.resolve(wanted, Last::Followed)?;
+        // A link of this very layer would be the same everywhere; telling them apart is not worth it.
+        self.done.leaned |= real != wanted;
+        let mut dir = self.view.trees[0].try_clone_to_owned()?;
+        for (n, part) in real.iter().enumerate() {
+            match open_dir(dir.as_fd(), part) {
+                Ok(below) => dir = below,
+                Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+                    dir = self.make_way(dir.as_fd(), &real[..n], part)?;
+                }
+                Err(_) => dir = self.replace_on_way(dir.as_fd(), &real[..n], part)?,
+            }
+        }
+        self.place = Some(Place { wanted: wanted.to_vec(), real, dir });
+        Ok(())
+    }
+
+    /// A whiteout is where a directory has to be: what is made below it starts from nothing.
+    fn replace_on_way(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &[OsString],
+        part: &OsStr,
+    ) -> io::Result<OwnedFd> {
+        let stat = rustix::fs::statat(dir, part, AtFlags::SYMLINK_NOFOLLOW)?;
+        if !is_whiteout(&stat) {
+            return Err(Errno::NOTDIR.into());
+        }
+        rustix::fs::unlinkat(dir, part, AtFlags::empty())?;
+        let made = self.make_way(dir, path, part)?;
+        rustix::fs::fsetxattr(&made, self.view.opaque, b"y", XattrFlags::empty())?;
+        Ok(made)
+    }
+
+    /// Makes a directory that no entry has brought, as the one below is, if there is one.
+    fn make_way(&mut self, dir: BorrowedFd<'_>, path: &[OsString], part: &OsStr) -> io::Result<OwnedFd> {
+        // On other layers the answer may be another one, even if there is none here.
+        self.done.leaned = true;
+        let below = self.view.lookup(1, path, part)?;
+        rustix::fs::mkdirat(dir, part, Mode::RWXU)?;
+        let made = open_dir(dir, part)?;
+        let mut mode = 0o755;
+        let mut mtime = 0;
+        if let Some(found) = below.filter(|found| found.kind() == FileType::Directory) {
+            (mode, mtime) = (found.stat.st_mode & 0o7777, found.stat.st_mtime.max(0) as u64);
+            if self.owners == Owners::Kept {
+                let owner = (Uid::from_raw(found.stat.st_uid), Gid::from_raw(found.stat.st_gid));
+                rustix::fs::fchown(&made, Some(owner.0), Some(owner.1))?;
+            }
+        }
+        let path = path.iter().map(OsString::as_os_str).chain([part]).collect();
+        self.remember(path, mode, mtime)?;
+        Ok(made)
+    }
+
+    fn dir(&self) -> io::Result<BorrowedFd<'_>> {
+        let place = self.place.as_ref().ok_or_else(|| io::Error::other("no place to unpack to"))?;
+        Ok(place.dir.as_fd())
+    }
+
+    fn real(&self) -> &[OsString] {
+        self.place.as_ref().map_or(&[], |place| &place.real)
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Option<rustix::fs::Stat>> {
+        match rustix::fs::statat(self.dir()?, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            stat => Ok(Some(stat?)),
+        }
+    }
+
+    /// Takes away what this layer brought under the name before: the last word counts.
+    fn clear(&mut self, name: &OsStr) -> io::Result<()> {
+        let Some(stat) = self.stat(name)? else { return Ok(()) };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let dir = self.dir()?.try_clone_to_owned()?;
+            tree::remove(dir.as_fd(), name)?;
+            return Ok(());
+        }
+        Ok(rustix::fs::unlinkat(self.dir()?, name, AtFlags::empty())?)
+    }
+
+    /// Counts a file's content.
+    fn count(&mut self, bytes: u64, name: &Path) -> io::Result<()> {
+        self.done.bytes = self.done.bytes.saturating_add(bytes);
+        self.spend(bytes, name)
+    }
+
+    fn spend(&mut self, bytes: u64, name: &Path) -> io::Result<()> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.bounds.bytes {
+            return Err(refuse(name, &format!("the layer is larger than {} bytes", self.bounds.bytes)));
+        }
+        Ok(())
+    }
+
+    fn file_mode(&self, mode: u32) -> u32 {
+        match self.owners {
+            Owners::Kept => mode,
+            Owners::Ours => mode & 0o777 | 0o400,
+        }
+    }
+
+    fn own(&self, fd: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
+        if self.owners == Owners::Kept {
+            let owner = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
+            rustix::fs::fchown(fd, Some(owner.0), Some(owner.1))?;
+        }
+        Ok(())
+    }
+
+    fn set_xattrs(&self, fd: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
+        for (name, value) in &attributes.xattrs {
+            let capability = name == b"security.capability";
+            if capability && self.owners == Owners::Ours {
+                continue;
+            }
+            match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
+                // A file system without them is no reason to have no image.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::PERM | Errno::INVAL) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Unpacked> {
+        self.place = None;
+        for (path, mode, mtime) in std::mem::take(&mut self.dirs) {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
+            // It may have been replaced by a later entry.
+            let Ok(dir) = rustix::fs::openat2(self.view.trees[0], &path, flags, Mode::empty(), resolve)
+            else {
+                continue;
+            };
+            let mode = match self.owners {
+                Owners::Kept => mode,
+                Owners::Ours => mode & 0o1777 | 0o700,
+            };
+            rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
+            let _ = rustix::fs::futimens(&dir, &times(mtime));
+        }
+        Ok(self.done)
+    }
+}
+
+/// Says on what the kernel refused something: once, where it did.
+fn at(name: &Path, error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    io::Error::new(error.kind(), format!("cannot unpack {}: {error}", shown(name)))
+}
+
+/// The parts of a name in a layer, which begins at the layer's root and does not go up.
+fn checked(name: &Path) -> io::Result<Vec<OsString>> {
+    if name.as_os_str().len() > PATH_BYTES_MAX {
+        return Err(refuse(
+            Path::new("an entry"),
+            &format!("its name is longer than {PATH_BYTES_MAX} bytes"),
+        ));
+    }
+    if name.components().any(|component| component == Component::ParentDir) {
+        return Err(refuse(name, "the name leads outside"));
+    }
+    let parts = parts(name);
+    if parts.len() > DEPTH_MAX {
+        return Err(refuse(name, &format!("it is deeper than {DEPTH_MAX}")));
+    }
+    Ok(parts)
+}
+
+fn target(entry: &Entry<'_, impl Read>, name: &Path) -> io::Result<PathBuf> {
+    let target = entry.link_name_bytes().filter(|target| !target.is_empty());
+    let target = target.ok_or_else(|| refuse(name, "a link to nowhere"))?;
+    if target.len() > PATH_BYTES_MAX {
+        return Err(refuse(name, &format!("a link to a name of more than {PATH_BYTES_MAX} bytes")));
+    }
+    Ok(PathBuf::from(OsString::from_vec(target.into_owned())))
+}
+
+fn attributes(entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attributes> {
+    let header = entry.header();
+    let id = |id: u64| {
+        let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+        id.ok_or_else(|| refuse(name, "its owner is no number that an owner can have"))
+    };
+    let (mode, mtime) = (header.mode()? & 0o7777, header.mtime().unwrap_or(0));
+    let (uid, gid) = (id(header.uid()?)?, id(header.gid()?)?);
+    let mut xattrs = Vec::new();
+    if let Some(extensions) = entry.pax_extensions()? {
+        for extension in extensions {
+            let extension = extension?;
+            let Some(name) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.") else { continue };
+            if is_kept(name) && xattrs.len() < ATTRIBUTES_MAX {
+                xattrs.push((name.to_vec(), extension.value_bytes().to_vec()));
+            }
+        }
+    }
+    Ok(Attributes { mode, uid, gid, mtime, xattrs })
+}
+
+/// Attributes that mean the same everywhere, and nothing to overlayfs.
+fn is_kept(name: &[u8]) -> bool {
+    let own = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    own && !name.contains(&0) || name == b"security.capability"
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! What the library offers of images.
+
+use std::path::Path;
+use std::pin::pin;
+
+use super::pull::{self, Halt, PullOptions, Stop};
+use super::store::{self, ImageInfo};
+use super::{Reference, import};
+use crate::error::{ErrorKind, Result};
+use crate::sandboxes::{Sandboxes, blocking};
+use crate::spec::Image;
+
+impl Sandboxes {
+    /// Pulls an image from its registry. Layers that are here are not fetched again; if it fails or is stopped, what was
+    /// downloaded is kept for the next try.
+    pub async fn pull_image(&self, reference: &str, options: PullOptions) -> Result<ImageInfo> {
+        pull::pull(self.home(), reference, options).await
+    }
+
+    /// Takes an image from an archive (of the OCI's layout, or by `docker save`), or from a directory: one of the OCI's
+    /// layout, or one that holds a root. Without a name it gets its own, or the file's.
+    pub async fn import_image(&self, path: &Path, name: Option<&str>) -> Result<ImageInfo> {
+        self.import_image_until(&Stop::default(), path, name).await
+    }
+
+    /// The same, until it is stopped; then nothing is left of it.
+    pub async fn import_image_until(
+        &self,
+        stop: &Stop,
+        path: &Path,
+        name: Option<&str>,
+    ) -> Result<ImageInfo> {
+        let (home, path, name) = (self.home().clone(), path.to_owned(), name.map(str::to_owned));
+        let halt = Halt::default();
+        let halted = halt.flag();
+        let mut work = pin!(blocking(move || import::import(&home, &path, name.as_deref(), halted)));
+        tokio::select! {
+            done = &mut work => done,
+            () = stop.said() => {
+                drop(halt);
+                work.await
+            }
+        }
+    }
+
+    /// The images that are here, by name.
+    pub async fn images(&self) -> Result<Vec<ImageInfo>> {
+        store::images(self.home())
+    }
+
+    /// One image that is here.
+    pub async fn image(&self, name: &str) -> Result<ImageInfo> {
+        store::image(self.home(), name)
+    }
+
+    /// Forgets an image, and removes those of its layers that nobody needs.
+    pub async fn remove_image(&self, name: &str) -> Result<ImageInfo> {
+        let (home, name) = (self.home().clone(), name.to_owned());
+        blocking(move || store::remove(&home, &name)).await
+    }
+
+    /// Fetches an image that has to be fetched first. What it is then.
+    pub(crate) async fn have_image(&self, image: &Image) -> Result<Image> {
+        match image {
+            Image::Remote(name) => {
+                match self.image(name).await {
+                    Err(e) if e.kind() == ErrorKind::NotFound => {
+                        self.pull_image(name, PullOptions::default()).await?;
+                    }
+                    known => drop(known?),
+                }
+                Ok(Image::Stored(name.parse::<Reference>()?.to_string()))
+            }
+            Image::OciArchive(path) | Image::DockerArchive(path) => {
+                Ok(Image::Stored(self.import_image(path, None).await?.name))
+            }
+            other => Ok(other.clone()),
+        }
+    }
+}
