@@ -118,8 +118,9 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
 }
 
 /// Gives a box that lives another root. All steps run here; the box knows of it only by what it sees afterwards.
+///
+/// It does not die with its maker: half of it would be worse than all of it, and it waits for nobody.
 pub(crate) fn restack(start: Startup) -> io::Result<()> {
-    process::die_with_parent()?;
     caps::set_dumpable(false)?;
     let mut site = Site { user_namespace: start.fds.copy(FdRole::UserNamespace)?, ..Site::default() };
     for (index, planned) in start.plan.steps.iter().enumerate() {

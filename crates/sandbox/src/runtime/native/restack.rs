@@ -221,6 +221,8 @@ impl Native {
         for (role, fd) in NAMESPACES.iter().zip(&held.namespaces) {
             parcel.add(*role, fd.try_clone().context("copy a namespace")?);
         }
+        // Should we be killed, the box is held until the builder is gone as well.
+        parcel.add(FdRole::Hold, held.stream.try_clone().context("copy the hold")?.into());
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let done = start::carry_out("restack", &plan, &parcel.borrow());
