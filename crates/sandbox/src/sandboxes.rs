@@ -224,15 +224,23 @@ impl Sandboxes {
             // What the caller knows of it may be old.
             let record = house.inner.home.read_record(&info.id).ok().flatten();
             house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)?;
-            // Layers that came to be for this box may be nobody's now.
-            if record.is_none_or(|record| record.mounted.iter().any(|name| !name.starts_with("host-"))) {
-                layers::sweep(&house.inner.home)?;
-            }
-            Ok(())
+            Ok(record.is_some_and(|record| record.mounted.iter().any(|name| layers::is_of_boxes(name))))
         })
         .await;
         self.inner.children.reap();
-        removed
+        if removed? {
+            // Layers that came to be for this box may be nobody's now.
+            self.sweep_later();
+        }
+        Ok(())
+    }
+
+    /// Removes layers that nobody stands on beside all else. What is left is found by the next one, or by `gc`.
+    pub(crate) fn sweep_later(&self) {
+        let house = self.clone();
+        self.chore(async move {
+            let _ = blocking(move || layers::sweep(house.home())).await;
+        });
     }
 
     async fn remove_ruin(&self, id: String) -> Result<()> {

@@ -140,8 +140,7 @@ impl Sandboxes {
         })
         .await?;
         self.record(&info, &[]).state(what, snapshot.as_deref(), None);
-        let house = self.clone();
-        blocking(move || layers::sweep(house.home())).await?;
+        self.sweep_later();
         Ok(after)
     }
 

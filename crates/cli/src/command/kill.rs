@@ -55,6 +55,7 @@ impl Kill {
                 }
             }
         }
+        sandboxes.settle().await;
         let code = i32::from(!failed.is_empty());
         if global.json {
             output::print_json(&json!({ "removed": removed, "failed": failed }))?;

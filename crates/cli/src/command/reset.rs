@@ -21,11 +21,13 @@ pub(crate) struct Reset {
 
 impl Reset {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let info = global.open()?.reset(&self.id).await.map_err(unknown_box)?;
+        let house = global.open()?;
+        let info = house.reset(&self.id).await.map_err(unknown_box)?;
         match global.json {
             true => output::print_json(&json!({ "id": info.id, "layers": info.chain }))?,
             false => output::print([&info.id])?,
         }
+        house.settle().await;
         Ok(0)
     }
 }

@@ -67,6 +67,11 @@ pub(crate) fn seal(home: &Home, tree: &Path, name: &str) -> Result<()> {
     sealed.context(format_args!("seal {} into {}", tree.display(), layer.display()))
 }
 
+/// Whether a layer came to be by what boxes wrote, and not with an image.
+pub(crate) fn is_of_boxes(name: &str) -> bool {
+    level(name) != merge::LEVEL_FIXED
+}
+
 /// How many times a layer was merged; those of images never are.
 pub(crate) fn level(name: &str) -> u32 {
     match name.split_once('-') {

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use glasshouse_linux::{descriptor, process, rustix, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
@@ -31,6 +32,11 @@ use crate::runtime::{Created, Runtime, Taken, connect_in};
 use crate::snapshot::layers;
 use crate::snapshot::records::Method;
 use crate::spec::SandboxState;
+
+/// How long somebody who was killed may still hold a box, by what he had started.
+const HELD_MAX: Duration = Duration::from_secs(5);
+/// How often to ask: nothing tells when he is gone.
+const HELD_LOOK: Duration = Duration::from_millis(2);
 
 /// Namespaces that come with the guest's answer.
 const NAMESPACES: [FdRole; 3] = [FdRole::UserNamespace, FdRole::MountNamespace, FdRole::IpcNamespace];
@@ -60,7 +66,20 @@ struct Held {
 }
 
 impl Held {
+    /// Waits a while for a builder whose maker was killed: nobody else holds a box whose lock we have.
     fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+        let until = Instant::now() + HELD_MAX;
+        loop {
+            match Held::try_take(home, record, kill) {
+                Err(e) if e.kind() == ErrorKind::Limit && Instant::now() < until => {
+                    std::thread::sleep(HELD_LOOK);
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
