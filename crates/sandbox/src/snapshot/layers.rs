@@ -59,7 +59,11 @@ pub(crate) fn new_name(kind: &str) -> Result<String> {
 /// Makes a layer of a directory that is on the store's file system, by moving it.
 pub(crate) fn seal(home: &Home, tree: &Path, name: &str) -> Result<()> {
     let layer = home.path("layers").join(name);
-    fs::create_dir(&layer).context(format_args!("make {}", layer.display()))?;
+    match fs::create_dir(&layer) {
+        // Somebody was killed between this and the next.
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.context(format_args!("make {}", layer.display()))?,
+    }
     let sealed = fs::rename(tree, layer.join("tree"));
     if sealed.is_err() {
         let _ = fs::remove_dir(&layer);
