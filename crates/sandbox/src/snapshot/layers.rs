@@ -142,6 +142,7 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
         }
     }
     // Nobody is at work, so what lies here was left by somebody who was killed.
+    records::clean(home)?;
     for name in names_in(&home.path("incoming"))? {
         if name.contains('-') {
             discard(home, "incoming", &name)?;

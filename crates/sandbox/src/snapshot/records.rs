@@ -118,7 +118,16 @@ pub(crate) fn remove(home: &Home, id: &str) -> Result<()> {
     fs::remove_file(&path).context(format_args!("remove {}", path.display()))
 }
 
-/// All snapshots, oldest first. What a killed writer left is removed on the way.
+/// Removes what killed writers have left.
+pub(crate) fn clean(home: &Home) -> Result<()> {
+    for file in names_in(&home.path("snapshots"))?.iter().filter(|file| file.ends_with('~')) {
+        let path = home.path("snapshots").join(file);
+        fs::remove_file(&path).context(format_args!("remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// All snapshots, oldest first.
 pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
     let mut snapshots = Vec::new();
     for file in names_in(&home.path("snapshots"))? {
