@@ -22,6 +22,7 @@ mod snapshot;
 mod snapshots;
 mod start;
 mod stop;
+mod task;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -41,6 +41,11 @@ pub(crate) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "glass: {}", plain(sentence));
 }
 
+/// Passes on a line of somebody else's on stderr.
+pub(crate) fn say_beside(line: &str) {
+    let _ = writeln!(io::stderr(), "  {}", plain(line));
+}
+
 /// An error with its causes, as one sentence. A cause that the sentence names already is not named again.
 pub(crate) fn sentence(error: &anyhow::Error) -> String {
     let mut out = String::new();

@@ -1,11 +1,13 @@
-//! The progress of a pull, a line for each layer, on a terminal only.
+//! The progress of a pull, a line for each layer, and of a task, a line for each step. On a terminal only.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _};
 use std::sync::{Arc, Mutex};
 
-use glasshouse_sandbox::{PullPhase, PullProgress};
+use glasshouse_sandbox::{PullPhase, PullProgress, TaskPhase};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::escape::plain;
 
 /// As many digits of a digest as people look at.
 const DIGITS: usize = 12;
@@ -51,6 +53,41 @@ fn word(phase: PullPhase) -> &'static str {
         PullPhase::Unpacking => "unpacking",
         PullPhase::Done => "done",
         PullPhase::Here => "is here",
+    }
+}
+
+/// A line for each step of a task, on stderr, if somebody is there to look at them.
+pub(crate) fn phases(quiet: bool) -> Option<Arc<dyn Fn(TaskPhase) + Send + Sync>> {
+    if quiet || !io::stderr().is_terminal() {
+        return None;
+    }
+    let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+    let last: Mutex<Option<ProgressBar>> = Mutex::default();
+    Some(Arc::new(move |phase| {
+        let Ok(mut last) = last.lock() else { return };
+        if let Some(done) = last.take() {
+            done.finish();
+        }
+        let line = all.add(ProgressBar::new_spinner());
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            line.set_style(style);
+        }
+        line.set_message(sentence(&phase));
+        line.tick();
+        *last = Some(line);
+    }))
+}
+
+fn sentence(phase: &TaskPhase) -> String {
+    match phase {
+        TaskPhase::Resolving => "asking the repository for the commit".to_owned(),
+        TaskPhase::Fetching => "fetching the repository".to_owned(),
+        TaskPhase::Copying => "copying it into the box".to_owned(),
+        TaskPhase::SettingUp { number, of, command } => {
+            format!("setting up, {number} of {of}: {}", plain(command))
+        }
+        TaskPhase::Keeping => "keeping the result".to_owned(),
+        TaskPhase::Forking => "making the box".to_owned(),
     }
 }
 

@@ -112,6 +112,12 @@ impl Sandbox {
         self.told("copy in", &target, None, result).await
     }
 
+    /// Copies what is in a directory into one of the box's, which is made if it is missing.
+    pub(crate) async fn copy_tree_in(&self, from: &Path, to: &str) -> Result<()> {
+        let result = self.tree_in(from, to).await;
+        self.told("copy in", to, None, result).await
+    }
+
     /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
     pub async fn copy_out(&self, from: &str, to: &Path) -> Result<()> {
         let stat = self.stat(from, true).await?;

@@ -219,6 +219,12 @@ impl Home {
         }
     }
 
+    /// Whether a box has this name.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        let id = fs::read_link(self.path.join("names").join(name));
+        id.is_ok_and(|id| self.path.join("boxes").join(id).is_dir())
+    }
+
     /// Takes a name for a box.
     pub(crate) fn take_name(&self, name: &str, id: &str) -> Result<()> {
         let _lock = self.lock()?;

@@ -33,6 +33,7 @@ mod sandboxes;
 mod snapshot;
 mod spec;
 mod state;
+mod task;
 
 pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
@@ -51,6 +52,7 @@ pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
 pub use state::SnapshotOptions;
+pub use task::{TaskInfo, TaskPhase, TaskSpec};
 
 /// The guest's program, as it is put into every box.
 pub fn guest_program() -> &'static [u8] {

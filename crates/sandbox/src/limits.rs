@@ -30,6 +30,8 @@ pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 pub(crate) const COPY_OUT_BYTES: u64 = 64 << 30;
 /// Boxes that are made or removed, and trees that are copied, at the same time; the rest waits.
 pub(crate) const BLOCKING_THREADS: usize = 64;
+/// All that git does for one task; the history of Linux takes a fraction of it.
+pub(crate) const GIT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// Connections that wait to be accepted by a guest.
 pub(crate) const BACKLOG: i32 = 128;
 

@@ -403,7 +403,8 @@ pub(crate) fn check_name(name: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-fn check(spec: &SandboxSpec) -> Result<()> {
+/// Refuses what makes no sense.
+pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
     check_name(spec.name.as_deref())?;
     if let Some(cwd) = &spec.cwd

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Reference;
+use crate::task::TaskInfo;
 
 /// What a box is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +36,8 @@ pub struct SandboxSpec {
     pub read_only: bool,
     /// The box ends when this process does.
     pub owner: Option<u32>,
+    /// What it is set up for, for the record; [`crate::Sandboxes::create_task`] sets it up.
+    pub task: Option<TaskInfo>,
 }
 
 /// What a box is made from.
@@ -274,6 +277,8 @@ pub struct SandboxInfo {
     pub origin: Vec<String>,
     /// How often it was given another root.
     pub generation: u64,
+    /// What it was set up for.
+    pub task: Option<TaskInfo>,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::{self, layers};
 use crate::spec::{Image, SandboxInfo, SandboxSpec};
+use crate::task::TaskInfo;
 
 /// How a snapshot is to be taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Sandboxes {
         check_name(options.name.as_deref())?;
         let info = self.info(name).await?;
         let (house, id) = (self.clone(), info.id.clone());
-        let taken = blocking(move || house.take(&id, options)).await?;
+        let taken = blocking(move || house.take(&id, options, None)).await?;
         self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()));
         if taken.method == Method::Rotate {
             self.compact_later(info.id);
@@ -46,7 +47,13 @@ impl Sandboxes {
         });
     }
 
-    fn take(&self, id: &str, options: SnapshotOptions) -> Result<SnapshotInfo> {
+    /// With a key and a task, it is the state of that; one that is there already is taken instead.
+    pub(crate) fn take(
+        &self,
+        id: &str,
+        options: SnapshotOptions,
+        task: Option<(String, TaskInfo)>,
+    ) -> Result<SnapshotInfo> {
         let home = self.home();
         let _share = home.store_shared()?;
         let before = self.on_record(id)?;
@@ -58,6 +65,11 @@ impl Sandboxes {
             layers::sync(home)?;
         }
         let BoxRecord { info, given, .. } = before;
+        // A snapshot of a task's box is of the task, but it is not how the task begins.
+        let (key, task) = match task {
+            Some((key, task)) => (Some(key), Some(task)),
+            None => (None, info.task),
+        };
         let snapshot = SnapshotInfo {
             id: new_id()?,
             name: options.name,
@@ -73,9 +85,10 @@ impl Sandboxes {
             user: given.user,
             cwd: given.cwd,
             env: given.env,
+            task,
+            key,
         };
-        records::write(home, &snapshot)?;
-        Ok(snapshot)
+        records::write(home, snapshot)
     }
 
     fn on_record(&self, id: &str) -> Result<BoxRecord> {
@@ -182,7 +195,9 @@ impl Sandboxes {
                     })?;
                     let image = Image::Snapshot(snapshot.id);
                     let base = crate::image::resolve(home, &image)?;
-                    return Ok((Forked { base, _share: share }, SandboxSpec { image, ..SandboxSpec::default() }));
+                    let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
+                    let spec = SandboxSpec { image, cwd, task: snapshot.task, ..SandboxSpec::default() };
+                    return Ok((Forked { base, _share: share }, spec));
                 }
             };
             let record = house.on_record(&id)?;

@@ -8,6 +8,7 @@ use glasshouse_sandbox::{Level, Sandbox, SandboxInfo, SandboxSpec, Sandboxes};
 use serde_json::json;
 
 use super::image::{Fetched, fetch};
+use super::task::{self, TaskOptions};
 use crate::args::{BoxOptions, Global, Surroundings};
 use crate::session::{Part, signal_code};
 use crate::signals::{Impatient, Signals};
@@ -23,12 +24,19 @@ Examples:
   id=$(glass create --memory 512m --ttl 1h)
   glass create --name web --label team=red --timeout 5m
   glass create --image dir:/srv/alpine --read-only
-  glass create --owner $$                     dies with this shell")]
+  glass create --owner $$                     dies with this shell
+  glass create --repo https://host/it.git --commit v1.2 --setup 'make deps' --test 'make test'
+
+With --repo, git fetches on this machine and the box stays offline. What the set-up commands make is
+kept as a snapshot: the next box with the same image, repository, commit and set-up is a fork of it.
+Logins for git come from the URL, ~/.netrc or ssh; your own git settings are not read.")]
 pub(crate) struct Create {
     #[command(flatten)]
     the_box: BoxOptions,
     #[command(flatten)]
     surroundings: Surroundings,
+    #[command(flatten)]
+    task: TaskOptions,
     /// Wall time of each command, like 30s
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -52,7 +60,11 @@ impl Create {
         if let Some(Fetched::Stopped(signal)) = fetch(global, &house, &mut spec.image, &mut signals).await? {
             return Ok(signal_code(signal));
         }
-        let sandbox = match make(&house, spec, &mut signals).await? {
+        let made = match self.task.spec(global) {
+            Some(task) => task::make(&house, spec, task, &mut signals).await?,
+            None => make(&house, spec, &mut signals).await?,
+        };
+        let sandbox = match made {
             Made::Box(sandbox) => sandbox,
             Made::Stopped(signal) => return Ok(signal_code(signal)),
         };

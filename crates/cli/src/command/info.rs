@@ -8,6 +8,7 @@ use glasshouse_sandbox::{Level, LimitInForce, SandboxInfo, SandboxState};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
+use super::task;
 use crate::args::{Global, unknown_box};
 use crate::{output, table, terminal, words};
 
@@ -55,6 +56,7 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "read_only": info.read_only,
         "tracking": info.tracking,
         "uid_base": info.uid_base,
+        "task": task::json(info.task.as_ref()),
     })
 }
 
@@ -100,6 +102,7 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.push(("root", if info.read_only { "read-only" } else { "writable" }.to_owned()));
     rows.extend((!info.user.is_empty()).then(|| ("user", info.user.clone())));
     rows.push(("directory", info.cwd.clone()));
+    rows.extend(info.task.iter().flat_map(task::rows));
     rows.push(("created", format!("{} ago", words::age(info.created_ms))));
     rows.extend(info.ttl_ms.map(|ms| ("lives for", words::span(Duration::from_millis(ms)))));
     rows.extend(info.owner.map(|pid| ("dies with", format!("process {pid}"))));

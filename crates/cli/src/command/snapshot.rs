@@ -5,6 +5,7 @@ use clap::Args;
 use glasshouse_sandbox::{Method, SnapshotInfo, SnapshotOptions};
 use serde_json::{Value, json};
 
+use super::task;
 use crate::args::{Global, unknown_box};
 use crate::output;
 use crate::words::count;
@@ -68,5 +69,7 @@ pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
         "processes": snapshot.processes,
         "durable": snapshot.durable,
         "layers": snapshot.chain,
+        "task": task::json(snapshot.task.as_ref()),
+        "key": snapshot.key,
     })
 }

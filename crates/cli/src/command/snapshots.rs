@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::snapshot;
 use crate::args::Global;
-use crate::{output, table, terminal, words};
+use crate::{output, progress, table, terminal, words};
 
 /// List the snapshots, or remove some
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ async fn list(global: &Global) -> Result<i32> {
 fn row(snapshot: &SnapshotInfo) -> Vec<String> {
     vec![
         snapshot.id.clone(),
-        snapshot.name.clone().unwrap_or_default(),
+        snapshot.name.clone().or_else(|| task(snapshot)).unwrap_or_default(),
         snapshot.from.clone(),
         snapshot.image.to_string(),
         snapshot.method.name().to_owned(),
@@ -70,6 +70,14 @@ fn row(snapshot: &SnapshotInfo) -> Vec<String> {
         if snapshot.durable { "yes" } else { "not yet" }.to_owned(),
         words::age(snapshot.created_ms),
     ]
+}
+
+/// The task that boxes begin with here: the repository's last name, and the commit.
+fn task(snapshot: &SnapshotInfo) -> Option<String> {
+    let task = snapshot.task.as_ref().filter(|_| snapshot.key.is_some())?;
+    let name = task.repo.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    let name = name.strip_suffix(".git").unwrap_or(name);
+    Some(format!("task {name}@{}", progress::short(&task.commit)))
 }
 
 async fn remove(global: &Global, names: Vec<String>) -> Result<i32> {

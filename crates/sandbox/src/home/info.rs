@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::task::TaskInfo;
 
 /// The layout's version, in every `box.json`.
 const VERSION: u64 = 1;
@@ -103,7 +104,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
             "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
-        "read_only": spec.read_only, "owner": spec.owner,
+        "read_only": spec.read_only, "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
     })
 }
 
@@ -135,6 +136,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         labels: map(value.get("labels")?)?,
         read_only: value.get("read_only")?.as_bool()?,
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
+        task: value.get("task").and_then(TaskInfo::from_json),
         ..SandboxSpec::default()
     })
 }
@@ -156,7 +158,7 @@ fn info_to_json(info: &SandboxInfo) -> Value {
         "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
         "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
         "stopped": info.state == SandboxState::Stopped, "chain": info.chain, "origin": info.origin,
-        "generation": info.generation,
+        "generation": info.generation, "task": info.task.as_ref().map(TaskInfo::to_json),
     })
 }
 
@@ -211,6 +213,7 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         chain: strings(value.get("chain")?)?,
         origin: strings(value.get("origin")?)?,
         generation: number("generation")?,
+        task: value.get("task").and_then(TaskInfo::from_json),
     })
 }
 
@@ -221,6 +224,14 @@ mod tests {
     #[test]
     fn what_is_known_of_a_box_survives_the_disk() {
         let image = crate::spec::Image::Directory("/srv/root".into());
+        let task = TaskInfo {
+            repo: "https://host/r".into(),
+            asked: "main".into(),
+            commit: "ab".repeat(20),
+            setup: vec!["make \"x\"".into()],
+            test: None,
+            dir: "/workspace".into(),
+        };
         let info = SandboxInfo {
             id: "abcdefgh".into(),
             name: Some("work".into()),
@@ -250,6 +261,7 @@ mod tests {
             chain: vec!["top-a".into(), "dir:/srv/root".into()],
             origin: vec!["dir:/srv/root".into()],
             generation: 3,
+            task: Some(task.clone()),
         };
         let spec = SandboxSpec {
             image,
@@ -257,6 +269,7 @@ mod tests {
             limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
             env: vec![("A".into(), "b\nc".into())],
             owner: Some(3),
+            task: Some(task),
             ..SandboxSpec::default()
         };
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };

@@ -35,8 +35,8 @@ pub use pull::{PullOptions, PullPhase, PullProgress, Stop};
 pub(crate) use reference::Reference;
 pub use registry::Credentials;
 pub use store::ImageInfo;
-pub(crate) use store::clean_incoming;
 pub(crate) use store::references;
+pub(crate) use store::{Incoming, clean_incoming};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
@@ -151,7 +151,7 @@ pub fn registry_of(name: &str) -> Result<String> {
 }
 
 /// What may be written before the disk is as full as it may get.
-fn room(home: &Home) -> Result<u64> {
+pub(crate) fn room(home: &Home) -> Result<u64> {
     let disk = rustix::fs::statvfs(home.path("layers")).context("ask for the room on the disk")?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(DISK_RESERVE_BYTES))
 }

@@ -111,7 +111,11 @@ impl Stop {
         self.0.send_replace(true);
     }
 
-    pub(super) async fn said(&self) {
+    pub(crate) fn is_said(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    pub(crate) async fn said(&self) {
         // The sender is ours: it cannot be gone.
         let _ = self.0.subscribe().wait_for(|said| *said).await;
     }

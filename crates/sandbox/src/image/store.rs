@@ -164,7 +164,7 @@ fn read_layer(dir: &Path) -> Result<Option<Unpacked>> {
 
 /// A directory to work in, ours until the value is dropped; then it goes, whatever is in it.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     home: Home,
     name: String,
     /// Locked: somebody works here.
@@ -174,7 +174,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(home: &Home, alive: Option<mpsc::Sender<()>>) -> Result<Incoming> {
+    pub(crate) fn new(home: &Home, alive: Option<mpsc::Sender<()>>) -> Result<Incoming> {
         clean_incoming(home)?;
         let _home = home.lock()?;
         let name = super::random_name()?;
@@ -185,7 +185,7 @@ impl Incoming {
         Ok(Incoming { home: home.clone(), name, _lock: lock, _alive: alive })
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.home.path("incoming").join(&self.name)
     }
 

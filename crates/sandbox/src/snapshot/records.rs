@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in, variables, write_private};
+use crate::snapshot::layers;
 use crate::spec::Image;
+use crate::task::TaskInfo;
 
 /// The layout's version, in every record.
 const VERSION: u64 = 1;
@@ -72,6 +74,10 @@ pub struct SnapshotInfo {
     pub cwd: String,
     /// Environment that came with the image.
     pub env: Vec<(String, String)>,
+    /// The task that its box was made for.
+    pub task: Option<TaskInfo>,
+    /// If it is how boxes of that task begin: what it was made of, so that it is found again.
+    pub key: Option<String>,
 }
 
 impl SnapshotInfo {
@@ -98,9 +104,15 @@ fn path(home: &Home, id: &str) -> PathBuf {
     home.path("snapshots").join(format!("{id}.json"))
 }
 
-/// Writes a record; a name that another one has is refused.
-pub(crate) fn write(home: &Home, snapshot: &SnapshotInfo) -> Result<()> {
+/// Writes a record; a name that another one has is refused. If somebody else has made the same state of a task
+/// meanwhile, that one is it.
+pub(crate) fn write(home: &Home, snapshot: SnapshotInfo) -> Result<SnapshotInfo> {
     let _lock = home.lock()?;
+    if let Some(key) = &snapshot.key
+        && let Some(other) = of_key(home, key)?
+    {
+        return Ok(other);
+    }
     if let Some(name) = &snapshot.name
         && all(home)?.iter().any(|other| other.name.as_ref() == Some(name) && other.id != snapshot.id)
     {
@@ -108,8 +120,9 @@ pub(crate) fn write(home: &Home, snapshot: &SnapshotInfo) -> Result<()> {
     }
     let target = path(home, &snapshot.id);
     let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
-    write_private(&temporary, &to_json(snapshot).to_string())?;
-    fs::rename(&temporary, &target).context(format_args!("write {}", target.display()))
+    write_private(&temporary, &to_json(&snapshot).to_string())?;
+    fs::rename(&temporary, &target).context(format_args!("write {}", target.display()))?;
+    Ok(snapshot)
 }
 
 /// Removes a record. Layers that only it named go with the next sweep.
@@ -153,6 +166,16 @@ fn read(home: &Home, id: &str) -> Result<Option<SnapshotInfo>> {
     from_json(&value).map(Some).ok_or_else(damaged)
 }
 
+/// The state of a task, by what it was made of; if it is there and can be trusted.
+pub(crate) fn of_key(home: &Home, key: &str) -> Result<Option<SnapshotInfo>> {
+    let usable = |snapshot: &SnapshotInfo| {
+        snapshot.key.as_deref() == Some(key)
+            && snapshot.check_durable().is_ok()
+            && layers::sources(home, &snapshot.chain).is_ok()
+    };
+    Ok(all(home)?.into_iter().find(usable))
+}
+
 /// The snapshot that an id, the beginning of one, or a name stands for.
 pub(crate) fn find(home: &Home, name: &str) -> Result<SnapshotInfo> {
     let unknown = || {
@@ -186,7 +209,7 @@ fn to_json(snapshot: &SnapshotInfo) -> Value {
         "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
         "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
-        "env": snapshot.env,
+        "env": snapshot.env, "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
     })
 }
 
@@ -210,5 +233,7 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
         user: text("user")?,
         cwd: text("cwd")?,
         env: variables(value.get("env")?)?,
+        task: value.get("task").and_then(TaskInfo::from_json),
+        key: text("key"),
     })
 }
