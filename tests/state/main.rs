@@ -3,8 +3,10 @@
 
 mod crash;
 mod faults;
+mod forge;
 mod forks;
 mod life;
 mod reset;
 mod snapshots;
 mod stage;
+mod tasks;

@@ -72,4 +72,23 @@ impl Stage {
             entries.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned());
         names.filter(|name| !name.starts_with("host-")).collect()
     }
+
+    /// Runs the program on a terminal, of script's making; what it shows there.
+    #[track_caller]
+    pub(crate) fn on_terminal(&self, line: &str) -> String {
+        let plain = self.house.glass(&[]);
+        let environment: Vec<_> =
+            plain.get_envs().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
+        let words = format!("{} {line}", plain.get_program().to_string_lossy());
+        let mut script = std::process::Command::new("/usr/bin/script");
+        script.args(["-qec", &words, "/dev/null"]).env_clear().envs(environment).env("TERM", "xterm");
+        if self.house.mode == Mode::Rootless && glasshouse_tests::is_root() {
+            use std::os::unix::process::CommandExt as _;
+            script.uid(glasshouse_tests::ORDINARY).gid(glasshouse_tests::ORDINARY);
+        }
+        let output = script.output().expect("script can be started");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{line}: {said}");
+        said
+    }
 }
