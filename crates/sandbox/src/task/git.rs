@@ -13,6 +13,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use glasshouse_linux::process::signal_group;
 
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -88,15 +90,51 @@ pub(super) struct Git {
     stop: Option<Stop>,
 }
 
-/// A login in an address: `from` stands for `to` where git is asked to go, and nowhere else.
+/// A login that was in an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Login {
-    /// What addresses without a login begin with.
-    pub(super) bare: String,
-    /// The same with it.
-    pub(super) whole: String,
-    /// The login alone.
+    /// Whom it is for: the scheme and the host.
+    pub(super) host: String,
+    /// `NAME:PASSWORD`, or a name alone, as it was written.
     pub(super) words: String,
+}
+
+impl Login {
+    /// As servers want it.
+    fn header(&self) -> String {
+        let (name, password) = self.words.split_once(':').unwrap_or((&self.words, ""));
+        let words = [&decoded(name)[..], b":", &decoded(password)].concat();
+        format!("Authorization: Basic {}", STANDARD.encode(words))
+    }
+
+    /// Words that must not be seen.
+    fn secrets(&self) -> Vec<String> {
+        let header = self.header();
+        let password = self.words.split_once(':').map_or("", |(_, password)| password);
+        let words = [header.rsplit(' ').next().unwrap_or_default(), &self.words, password];
+        // A word of one or two letters would take half of every sentence with it.
+        words.into_iter().filter(|word| word.len() > 3).map(str::to_owned).collect()
+    }
+}
+
+/// A word of an address with its `%xx` read.
+fn decoded(word: &str) -> Vec<u8> {
+    let mut rest = word.as_bytes();
+    let mut out = Vec::new();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
 }
 
 impl Git {
@@ -132,12 +170,12 @@ impl Git {
         // What lies above our directory is not looked at, even if the home is in a repository.
         set("GIT_CEILING_DIRECTORIES", home.path("incoming").into());
         if let Some(login) = login {
-            // By the environment, which no other user can read, and never to the disk.
+            // By the environment: others can read what programs are called with, and the disk keeps what it is given.
             set("GIT_CONFIG_COUNT", "1".into());
-            set("GIT_CONFIG_KEY_0", format!("url.{}.insteadOf", login.whole).into());
-            set("GIT_CONFIG_VALUE_0", login.bare.clone().into());
+            set("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", login.host).into());
+            set("GIT_CONFIG_VALUE_0", login.header().into());
         }
-        let hidden = login.map(secrets).unwrap_or_default();
+        let hidden = login.map(Login::secrets).unwrap_or_default();
         Ok(Git { home: home.clone(), dir, env, hidden, deadline: Instant::now() + GIT_TIMEOUT, stop })
     }
 
@@ -206,6 +244,13 @@ impl Git {
 
     /// Its complaints in one line, with nothing in them that is nobody's business.
     fn reason(&self, text: &str, status: ExitStatus) -> String {
+        if text.contains("terminal prompts disabled") {
+            let why = match self.hidden.is_empty() {
+                true => "it wants a login; write one into the URL or into ~/.netrc, or use ssh",
+                false => "it does not take the login that is in the URL",
+            };
+            return why.to_owned();
+        }
         let mut text = text.to_owned();
         for word in &self.hidden {
             text = text.replace(word, "…");
@@ -243,16 +288,6 @@ pub(super) fn check_stop(stop: Option<&Stop>) -> Result<()> {
     }
 }
 
-/// Words of a login that must not be seen.
-fn secrets(login: &Login) -> Vec<String> {
-    let password = login.words.split_once(':').map_or("", |(_, password)| password);
-    let mut words = vec![format!("{}@", login.words)];
-    // A word of one or two letters would take half of every sentence with it.
-    words
-        .extend([login.words.as_str(), password].iter().filter(|word| word.len() > 3).map(|s| s.to_string()));
-    words
-}
-
 /// Reads all that comes, keeps the head or the tail of it, and tells it at its end.
 fn listen(pipe: Option<impl Read + Send + 'static>, head: bool) -> Receiver<Vec<u8>> {
     let (answer, said) = sync_channel(1);
@@ -286,4 +321,31 @@ fn keep(kept: &mut VecDeque<u8>, piece: &[u8], head: bool) {
 /// Whether a path is there, and a file.
 pub(super) fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|meta| meta.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_read_as_addresses_write_it() {
+        let check = |words: &str, plain: &str| {
+            let login = Login { host: "https://h/".into(), words: words.into() };
+            assert_eq!(login.header(), format!("Authorization: Basic {}", STANDARD.encode(plain)));
+        };
+        check("me:pw", "me:pw");
+        check("token", "token:");
+        check("a%40b:p%3A%2f%", "a@b:p:/%");
+        check("%zz%4", "%zz%4:");
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        for head in [true, false] {
+            let mut kept = VecDeque::new();
+            keep(&mut kept, &vec![1; SAID_BYTES_MAX - 1], head);
+            keep(&mut kept, &[2, 3], head);
+            assert_eq!((kept.len(), kept.back()), (SAID_BYTES_MAX, Some(if head { &2 } else { &3 })));
+        }
+    }
 }

@@ -65,11 +65,9 @@ impl Address {
             "http" | "https" => {
                 // Nothing after a question mark is part of a repository's name, but it may be part of a secret.
                 let path = path.split(['?', '#']).next().unwrap_or_default();
-                let login = words.filter(|words| !words.is_empty()).map(|words| Login {
-                    bare: format!("{scheme}://{host}/"),
-                    whole: format!("{scheme}://{words}@{host}/"),
-                    words: words.to_owned(),
-                });
+                let login = words
+                    .filter(|words| !words.is_empty())
+                    .map(|words| Login { host: format!("{scheme}://{host}/"), words: words.to_owned() });
                 Ok(Address { shown: format!("{scheme}://{host}{path}"), login })
             }
             "ssh" | "git" | "file" => {
@@ -286,7 +284,7 @@ mod tests {
         check("file:///srv/a", "file:///srv/a", None);
         check("/usr/../usr", "/usr", None);
         let login = Address::parse("https://me:pw@host:8/a").unwrap().login.unwrap();
-        assert_eq!((login.bare.as_str(), login.whole.as_str()), ("https://host:8/", "https://me:pw@host:8/"));
+        assert_eq!((login.host.as_str(), login.words.as_str()), ("https://host:8/", "me:pw"));
     }
 
     #[test]
