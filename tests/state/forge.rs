@@ -75,7 +75,8 @@ impl Repo {
         )
         .expect("the repository can be written");
         let link = format!("160000,{},{name}", self.middle);
-        self.sh(&format!("git add .gitmodules; git update-index --add --cacheinfo {link}; git commit -qm sub; git update-server-info; mkdir -p {name}"));
+        self.sh(&format!("git add .gitmodules; git update-index --add --cacheinfo {link}; mkdir -p {name}"));
+        self.sh("git commit -qm sub; git update-server-info");
         self.sh("git rev-parse HEAD")
     }
 

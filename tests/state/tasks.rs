@@ -1,7 +1,9 @@
 //! Tasks: a commit of a repository in a box, set up once and kept.
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
 
+use glasshouse_tests::Mode;
 use serde_json::Value;
 
 use crate::forge::{Forge, Kind, Repo, has_git};
@@ -44,6 +46,21 @@ impl Task {
     #[track_caller]
     fn snapshots(&self) -> Vec<Value> {
         self.stage.json(&["snapshots"]).as_array().cloned().unwrap_or_default()
+    }
+
+    /// The program while a set-up command runs that never ends.
+    fn set_up_for_ever(&self) -> Child {
+        let setup = "echo > /tmp/begun; sleep 1000";
+        let args = ["create", "--repo", &self.repo.path, "--commit", "main", "--setup", setup];
+        let child = self.stage.house.glass(&args).spawn().expect("it can be started");
+        let begun = |id: &str| self.stage.house.run(&["exec", id, "--", "test", "-e", "/tmp/begun"]).0 == 0;
+        loop {
+            let boxes = self.stage.json(&["list"]);
+            let ids = boxes.as_array().into_iter().flatten().filter_map(|info| info["id"].as_str());
+            if ids.filter(|id| *id != self.stage.id).any(begun) {
+                return child;
+            }
+        }
     }
 
     /// Only the first box is there, no snapshot, and nothing that was being made.
@@ -349,15 +366,63 @@ fn it_lies_where_it_is_wanted_in_boxes_that_cannot_be_written_too() {
 }
 
 #[test]
+fn limits_are_the_boxs_and_a_limited_disk_is_no_hindrance() {
+    for task in Task::each() {
+        let fill = "head -c 3000000 /dev/zero > big";
+        let args = ["--disk", "2m", "--setup", fill];
+        for _ in 0..2 {
+            let id = task.create(&task.repo.path, "main", &args);
+            assert_eq!(task.stage.sh_in(&id, "wc -c < big"), "3000000");
+            let (code, _, _) = task.stage.house.run(&["exec", &id, "--shell", "--", &format!("{fill}2")]);
+            assert_ne!(code, 0, "{:?}: the box may add no more than it may", task.stage.house.mode);
+        }
+        assert_eq!(task.snapshots().len(), 1);
+    }
+}
+
+#[test]
+fn in_a_root_of_ones_own_it_lies_where_the_user_may_write() {
+    for task in Task::each() {
+        let root = task.stage.house.path().join("root");
+        std::fs::create_dir_all(root.join("bin")).expect("it can be made");
+        let Ok(busybox) = std::fs::read("/bin/busybox").or_else(|_| std::fs::read("/usr/bin/busybox")) else {
+            return glasshouse_tests::skip("tasks", "busybox is not installed");
+        };
+        std::fs::write(root.join("bin/busybox"), busybox).expect("it can be written");
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        std::fs::set_permissions(root.join("bin/busybox"), open).expect("it is ours");
+        for name in ["sh", "cat", "id", "pwd", "stat"] {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("it can be made");
+        }
+        std::fs::create_dir(root.join("tmp")).expect("it can be made");
+        let for_all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o1777);
+        std::fs::set_permissions(root.join("tmp"), for_all).expect("it is ours");
+        let image = format!("dir:{}", root.display());
+        let line = "cat file; id -u; pwd; stat -c %u . .git file";
+        let id = task.create(&task.repo.path, "main", &["--image", &image]);
+        assert_eq!(task.stage.sh_in(&id, line), "two\n0\n/workspace\n0\n0\n0");
+        if task.stage.house.mode == Mode::Root {
+            let args = ["create", "--repo", &task.repo.path, "--commit", "main", "--image", &image];
+            let sentence = task.stage.refused(&[&args[..], &["--user", "1000"]].concat());
+            assert!(sentence.contains("/workspace") && sentence.contains("--repo-dir"), "{sentence}");
+            let id = task.stage.ok(&[&args[..], &["--user", "1000", "--repo-dir", "/tmp/it"]].concat());
+            assert_eq!(task.stage.sh_in(&id, line), "two\n1000\n/tmp/it\n1000\n1000\n1000");
+        }
+    }
+}
+
+#[test]
 fn a_hostile_repository_does_no_harm() {
     for task in Task::each() {
         let (repo, mark) = (&task.repo, task.stage.house.path().join("mark"));
         let touch = format!("touch {}", mark.display());
-        repo.sh("ln -s /etc etc; ln -s ../../../../.. up; echo x > ./-x; echo y > ./--upload-pack=x; mkdir .github");
+        repo.sh("ln -s /etc etc; ln -s ../../../../.. up; echo x > ./-x; echo y > ./--upload-pack=x");
         repo.sh("echo '* filter=evil diff=evil merge=evil' > .gitattributes; echo mine > content");
         let commit = repo.commit("hostile");
         // Its own settings and hooks, for whoever reads them.
-        repo.sh(&format!("printf '#!/bin/sh\\n{touch}\\ncat\\n' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout"));
+        repo.sh(&format!(
+            "cd .git/hooks; printf '#!/bin/sh\\n{touch}\\ncat\\n' > post-checkout; chmod +x post-checkout"
+        ));
         for hook in ["pre-auto-gc", "reference-transaction", "post-index-change"] {
             repo.sh(&format!("cp .git/hooks/post-checkout .git/hooks/{hook}"));
         }
@@ -376,7 +441,8 @@ fn a_hostile_repository_does_no_harm() {
         let hooks = format!("cp .git/hooks/post-checkout {}/template/hooks/", user.display());
         repo.sh(&hooks);
         let config = format!(
-            "[filter \"evil\"]\n\tsmudge = {touch}; cat\n\trequired = true\n[init]\n\ttemplateDir = {}/template\n[credential]\n\thelper = !{touch}\n",
+            "[filter \"evil\"]\n\tsmudge = \"{touch}; cat\"\n\trequired = true\n\
+             [init]\n\ttemplateDir = {}/template\n[credential]\n\thelper = !{touch}\n",
             user.display()
         );
         std::fs::write(user.join(".gitconfig"), config).expect("it can be written");
@@ -459,29 +525,23 @@ fn files_with(dir: &Path, bytes: &[u8]) -> Vec<PathBuf> {
 #[test]
 fn who_is_told_to_end_meanwhile_leaves_nothing() {
     for task in Task::each() {
-        let args = [
-            "create",
-            "--repo",
-            &task.repo.path,
-            "--commit",
-            "main",
-            "--setup",
-            "echo > /tmp/begun; sleep 1000",
-        ];
-        let mut child = task.stage.house.glass(&args).spawn().expect("it can be started");
-        // The box that is being set up, once its command runs.
-        loop {
-            let boxes = task.stage.json(&["list"]);
-            let ids = boxes.as_array().into_iter().flatten().filter_map(|info| info["id"].as_str());
-            let begun =
-                |id: &str| task.stage.house.run(&["exec", id, "--", "test", "-e", "/tmp/begun"]).0 == 0;
-            if ids.filter(|id| *id != task.stage.id).any(begun) {
-                break;
-            }
-        }
+        let mut child = task.set_up_for_ever();
         let pid = i32::try_from(child.id()).expect("pids are small");
         glasshouse_linux::process::signal_pid(pid, 2).expect("it lives");
         assert_eq!(child.wait().expect("it is ours").code(), Some(130));
+        task.nothing_left();
+    }
+}
+
+#[test]
+fn who_is_killed_meanwhile_leaves_nothing_that_lives() {
+    for task in Task::each() {
+        let mut child = task.set_up_for_ever();
+        child.kill().expect("it lives");
+        child.wait().expect("it is ours");
+        // The box dies with its owner; whoever looks next takes away what is left.
+        while task.stage.json(&["list"]).as_array().map(Vec::len) != Some(1) {}
+        task.stage.ok(&["gc"]);
         task.nothing_left();
     }
 }

@@ -29,7 +29,8 @@ Examples:
 
 With --repo, git fetches on this machine and the box stays offline. What the set-up commands make is
 kept as a snapshot: the next box with the same image, repository, commit and set-up is a fork of it.
-Logins for git come from the URL, ~/.netrc or ssh; your own git settings are not read.")]
+Logins for git come from the URL, ~/.netrc or ssh; your own git settings are not read. --disk holds
+for the box, not for its set-up.")]
 pub(crate) struct Create {
     #[command(flatten)]
     the_box: BoxOptions,

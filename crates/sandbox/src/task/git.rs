@@ -1,8 +1,9 @@
 //! Git as a child process, on the host, with a repository at the other end that may be anybody's.
 //!
-//! It reads no settings but ours: neither the user's nor the system's, because those may name programs (filters,
-//! helpers, hooks) that a repository's attributes could then call for. Logins come from the address, from `.netrc` in
-//! the `HOME` that the caller passes on, or from ssh and its agent; credential helpers of the user's are not asked.
+//! It reads no settings but ours: neither the user's nor the system's, because those may name programs
+//! (filters, helpers, hooks) that a repository's attributes could then call for. Logins come from the
+//! address, from `.netrc` in the `HOME` that the caller passes on, or from ssh and its agent; credential
+//! helpers of the user's are not asked.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -160,6 +161,7 @@ impl Git {
             ("GIT_ATTR_NOSYSTEM", "1"),
             ("GIT_TEMPLATE_DIR", ""),
             ("GIT_LFS_SKIP_SMUDGE", "1"),
+            ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_COMMITTER_NAME", "glasshouse"),
             ("GIT_COMMITTER_EMAIL", "glasshouse@localhost"),
             ("LC_ALL", "C"),
@@ -170,7 +172,8 @@ impl Git {
         // What lies above our directory is not looked at, even if the home is in a repository.
         set("GIT_CEILING_DIRECTORIES", home.path("incoming").into());
         if let Some(login) = login {
-            // By the environment: others can read what programs are called with, and the disk keeps what it is given.
+            // By the environment: others can read what programs are called with, and the disk keeps what it
+            // is given.
             set("GIT_CONFIG_COUNT", "1".into());
             set("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", login.host).into());
             set("GIT_CONFIG_VALUE_0", login.header().into());

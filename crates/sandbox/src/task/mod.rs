@@ -1,8 +1,9 @@
 //! Tasks: a commit of a repository, set up in a box, and kept for the next box of the same task.
 //!
-//! Git runs on the host, so that the box stays offline; what it fetched is copied in as data. The set-up commands run in
-//! a box that is only for building. Its state is kept as a snapshot whose key says all that it was made of, and every box
-//! of the task, the first one too, is a fork of that: a reset goes back to the task as it was set up.
+//! Git runs on the host, so that the box stays offline; what it fetched is copied in as data. The set-up
+//! commands run in a box that is only for building. Its state is kept as a snapshot whose key says all that
+//! it was made of, and every box of the task, the first one too, is a fork of that: a reset goes back to the
+//! task as it was set up.
 
 mod git;
 mod repository;
@@ -110,8 +111,8 @@ impl fmt::Debug for TaskSpec {
 impl TaskInfo {
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "repo": self.repo, "asked": self.asked, "commit": self.commit, "setup": self.setup, "test": self.test,
-            "dir": self.dir,
+            "repo": self.repo, "asked": self.asked, "commit": self.commit, "setup": self.setup,
+            "test": self.test, "dir": self.dir,
         })
     }
 
@@ -149,8 +150,8 @@ impl Ground {
 }
 
 impl Sandboxes {
-    /// Makes a box with a commit of a repository in it, set up. What was set up once is found again. If it fails, nothing
-    /// is left.
+    /// Makes a box with a commit of a repository in it, set up. What was set up once is found again. If it
+    /// fails, nothing is left.
     pub async fn create_task(&self, spec: SandboxSpec, task: TaskSpec) -> Result<(Sandbox, TaskInfo)> {
         check(&spec)?;
         self.check_task(&spec, &task)?;
@@ -262,6 +263,8 @@ impl Sandboxes {
             ..spec.clone()
         };
         building.limits.ttl = None;
+        // What such a box writes lies in memory, and cannot be kept. The limit holds for what is made of it.
+        building.limits.disk_bytes = None;
         let sandbox = self.create(building).await?;
         // The image may have been replaced since we looked.
         ground.image = sandbox.info().root_image.clone();

@@ -63,7 +63,8 @@ impl Address {
         }
         match scheme.as_str() {
             "http" | "https" => {
-                // Nothing after a question mark is part of a repository's name, but it may be part of a secret.
+                // Nothing after a question mark is part of a repository's name, but it may be part of a
+                // secret.
                 let path = path.split(['?', '#']).next().unwrap_or_default();
                 let login = words
                     .filter(|words| !words.is_empty())
@@ -77,7 +78,8 @@ impl Address {
                 Ok(Address { shown: format!("{scheme}://{at}{host}{path}"), login: None })
             }
             _ => invalid(format!(
-                "a repository cannot be reached by {scheme:?}; say a URL with https, http, ssh, git or file, or a path"
+                "a repository cannot be reached by {scheme:?}; say a URL with https, http, ssh, git or file, \
+                 or a path"
             )),
         }
     }
@@ -107,7 +109,8 @@ fn is_short_id(text: &str) -> bool {
     text.len() >= SHORT_MIN && text.len() < ID_DIGITS[1] && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What cannot be the name of a branch or a tag, by git's rules, as far as it would mean something else to git.
+/// What cannot be the name of a branch or a tag, by git's rules, as far as it would mean something else to
+/// git.
 fn is_name(text: &str) -> bool {
     !text.contains(['*', '?', '[', '\\', '~', '^', ':', ' ']) && !text.contains("..") && !text.contains("@{")
 }
@@ -183,8 +186,8 @@ impl Repository {
         }
     }
 
-    /// Checks a commit out, with its submodules: without its history where the server allows. Its id, which is another
-    /// one if what was named is a tag.
+    /// Checks a commit out, with its submodules: without its history where the server allows. Its id, which
+    /// is another one if what was named is a tag.
     pub(super) fn check_out(&mut self, id: &str) -> Result<String> {
         self.make(id.len())?;
         let commit = match self.commit_of(id)? {
@@ -219,8 +222,8 @@ impl Repository {
     fn fetch(&self, id: &str) -> Result<String> {
         let shallow = ["fetch", "-q", "--depth", "1", "--no-tags", "origin", id];
         if !self.git.run(WORK, &shallow)?.ok {
-            // Not every server gives a commit by its id, or without its history. If it was for another reason, the
-            // whole will fail for the same.
+            // Not every server gives a commit by its id, or without its history. If it was for another
+            // reason, the whole will fail for the same.
             self.fetch_all()?;
         }
         self.commit_of(id)?.ok_or_else(|| self.unknown(id))
