@@ -54,13 +54,13 @@ impl Task {
         let args = ["create", "--repo", &self.repo.path, "--commit", "main", "--setup", setup];
         let child = self.stage.house.glass(&args).spawn().expect("it can be started");
         let begun = |id: &str| self.stage.house.run(&["exec", id, "--", "test", "-e", "/tmp/begun"]).0 == 0;
-        loop {
+        let building = || {
             let boxes = self.stage.json(&["list"]);
-            let ids = boxes.as_array().into_iter().flatten().filter_map(|info| info["id"].as_str());
-            if ids.filter(|id| *id != self.stage.id).any(begun) {
-                return child;
-            }
-        }
+            let mut ids = boxes.as_array().into_iter().flatten().filter_map(|info| info["id"].as_str());
+            ids.any(|id| id != self.stage.id && begun(id))
+        };
+        while !building() {}
+        child
     }
 
     /// Only the first box is there, no snapshot, and nothing that was being made.
@@ -115,6 +115,10 @@ fn a_commit_is_found_by_its_id_the_beginning_of_it_a_branch_or_a_tag() {
             let shown = task.stage.ok(&["info", &id]);
             assert!(shown.contains(commit) && shown.contains("make test"), "{shown}");
         }
+        // The id of a tag leads to the commit.
+        let tag = task.repo.sh("git rev-parse v1");
+        let id = task.create(path, &tag, &[]);
+        assert_eq!(task.stage.json(&["info", &id])["task"]["commit"], first.as_str());
         // Two commits by two addresses.
         assert_eq!(task.snapshots().len(), 4);
         let listed = task.stage.ok(&["snapshots"]);

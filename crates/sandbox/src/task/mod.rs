@@ -185,6 +185,10 @@ impl Sandboxes {
         })
         .await?;
         check_stop(task.stop.as_ref())?;
+        // What was named was a tag, or somebody else was faster.
+        if let Some(found) = self.set_up_before(&ground.key(&commit)).await? {
+            return self.fork_task(spec, &task, ground.task, found).await;
+        }
         let mut ground = ground;
         ground.task.commit = commit;
         let kept = self.build_task(&spec, &task, &mut ground, repository).await?;
