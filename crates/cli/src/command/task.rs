@@ -100,6 +100,8 @@ pub(super) async fn make(
             }
         }
     };
+    // Layers that nobody needs after all.
+    house.settle().await;
     match (made, ended_by) {
         (Ok((sandbox, _)), None) => Ok(Made::Box(sandbox)),
         (Ok((sandbox, _)), Some(signal)) => {
