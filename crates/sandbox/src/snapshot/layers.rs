@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use glasshouse_linux::{rustix, tree};
+use glasshouse_linux::{descriptor, rustix, tree};
 use glasshouse_protocol::plan::Source;
 
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -105,6 +105,8 @@ pub(crate) fn build<T>(home: &Home, name: &str, fill: impl FnOnce(BorrowedFd<'_>
 fn fill_in<T>(place: &Path, fill: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
     let tree = place.join("tree");
     fs::create_dir_all(&tree).context(format_args!("make {}", tree.display()))?;
+    // Locked, it is not taken for what somebody left who was killed.
+    let _ours = descriptor::lock_directory(place).context(format_args!("lock {}", place.display()))?;
     let dir = File::open(&tree).context(format_args!("open {}", tree.display()))?;
     fill(dir.as_fd())
 }
