@@ -4,6 +4,7 @@
 mod crash;
 mod faults;
 mod forks;
+mod killed;
 mod life;
 mod model;
 mod props;
