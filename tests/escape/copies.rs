@@ -185,7 +185,7 @@ fn another_user_of_the_host_cannot_read_the_state_directory() {
         attacker.sh("cp /tmp/probe /tmp/s; chmod 6755 /tmp/s").text();
         let home = attacker.house.home();
         let dir = home.join("boxes").join(&attacker.id);
-        let suid = dir.join("top/u/tmp/s");
+        let suid = dir.join("top0/u/tmp/s");
         assert!(std::fs::symlink_metadata(&suid).is_ok(), "{} is where the box's files are", suid.display());
         let strangers = if attacker.house.mode == Mode::Root {
             vec![ORDINARY, 65_534]

@@ -30,7 +30,9 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
                 stage.sh(&format!("echo {value} > n"));
                 before = value;
             }
-            let mut child = stage.house.glass(&args).spawn().expect("it can be started");
+            let silent = std::process::Stdio::null;
+            let mut command = stage.house.glass(&args);
+            let mut child = command.stdout(silent()).stderr(silent()).spawn().expect("it can be started");
             std::thread::sleep(whole * (round as u32) / (ROUNDS as u32));
             let _ = child.kill();
             child.wait().expect("it was started");

@@ -37,11 +37,11 @@ fn walls_and_limits_stand_after_it() {
             "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; ls /dev | tr '\\n' ' '";
         let fresh = stage.ok(&["create"]);
         assert_eq!(stage.sh(facts), stage.sh_in(&fresh, facts), "{:?}", stage.house.mode);
+        // Landlock stands on the new root: files work, and what it forbids stays forbidden.
+        stage.sh("echo x > /workspace/a && cat /workspace/a && mkdir /tmp/t && mv /workspace/a /tmp/t/");
         let bomb = "for i in $(seq 60); do sleep 30 & done; wait";
         let ran = stage.house.run(&["exec", &stage.id, "--shell", "--timeout", "2s", "--", bomb]);
         assert_ne!(ran.0, 0, "{:?}: {ran:?}", stage.house.mode);
-        // Landlock stands on the new root: files work, and what it forbids stays forbidden.
-        stage.sh("echo x > /workspace/a && cat /workspace/a && mkdir /tmp/t && mv /workspace/a /tmp/t/");
     }
 }
 

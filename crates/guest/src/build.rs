@@ -5,6 +5,8 @@
 //! the guest from then on. Whatever fails is reported as (step, on what, errno), and the process ends: nothing that a
 //! build makes outlives its processes but what the host made before and removes itself.
 
+mod overlay;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,9 +22,6 @@ use crate::startup::Startup;
 
 /// Where both sides mount what they need for a moment, in mount namespaces of their own.
 const SCRATCH: &str = "/tmp";
-
-/// The kernel takes no longer value of a mount's option.
-const OPTION_BYTES_MAX: usize = 256;
 
 /// What the place of a root's top is called, before the number of the root.
 pub(crate) const TOP_NAME: &str = "t";
@@ -118,8 +117,9 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
 }
 
 /// Gives a box that lives another root. All steps run here; the box knows of it only by what it sees afterwards.
+///
+/// It does not die with its maker: half of it would be worse than all of it, and it waits for nobody.
 pub(crate) fn restack(start: Startup) -> io::Result<()> {
-    process::die_with_parent()?;
     caps::set_dumpable(false)?;
     let mut site = Site { user_namespace: start.fds.copy(FdRole::UserNamespace)?, ..Site::default() };
     for (index, planned) in start.plan.steps.iter().enumerate() {
@@ -240,7 +240,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::Overlay { .. } => {
-            site.root = Some(overlay(step, site.user_namespace.as_ref())?);
+            site.root = Some(overlay::mount(step, site.user_namespace.as_ref())?);
             Ok(())
         }
         Step::HostTree { source, target, idmap } => {
@@ -441,97 +441,6 @@ fn scratch() -> Result<OwnedFd, Stumble> {
     on(SCRATCH, mount::attach_at(tmpfs.as_fd(), SCRATCH))?;
     on(SCRATCH, rustix::process::chdir(SCRATCH))?;
     Ok(tmpfs)
-}
-
-/// The chain of layers. Layers are attached below the scratch directory under short names, because that is what the
-/// box will read in its mountinfo, and because kernels before 6.13 take layers by name only.
-fn overlay(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble> {
-    let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
-        return on("overlay", Err(io::Error::from(Errno::INVAL)));
-    };
-    let namespace = namespace.filter(|_| base.is_some());
-    // The box reads this name in its mountinfo, and tells by it which of its roots it has.
-    let t = format!("{TOP_NAME}{generation}");
-    let t = t.as_str();
-    // Taken before anything covers them: the state directory may lie below the scratch directory.
-    let mut layers = Vec::new();
-    for lower in lowers {
-        let layer = copy_checked(lower, false)?;
-        if let Some(namespace) = namespace {
-            on(&lower.path, mount::map_owners(layer.as_fd(), namespace.as_fd(), false))?;
-        }
-        on(&lower.path, mount::set_attributes(layer.as_fd(), read_only(), false))?;
-        layers.push(layer);
-    }
-    let top_dir = match top {
-        Top::Directory(source) => {
-            let dir = copy_checked(source, false)?;
-            if let Some(namespace) = namespace {
-                on(&source.path, mount::map_owners(dir.as_fd(), namespace.as_fd(), false))?;
-            }
-            Some(dir)
-        }
-        Top::Memory { .. } => None,
-    };
-    scratch()?;
-    let mut names = Vec::new();
-    for (n, layer) in layers.iter().enumerate() {
-        let name = n.to_string();
-        make_dir(&name)?;
-        on(&name, mount::attach_at(layer.as_fd(), &name))?;
-        names.push(name);
-    }
-    make_dir(t)?;
-    if let Some(base) = *base {
-        // Overlay works on its layers as whoever mounts it, so that must be somebody whom the shifted layers know.
-        // Leaving 0 takes the file capabilities away; they are raised again.
-        on("fsuid", identity::set_fs_user(base, base))?;
-        on("capabilities", caps::raise_permitted())?;
-    }
-    match top {
-        Top::Directory(_) => on(t, top_dir.iter().try_for_each(|dir| mount::attach_at(dir.as_fd(), t)))?,
-        Top::Memory { bytes, inodes } => {
-            let (size, inodes) = (bytes.to_string(), inodes.to_string());
-            let owner = base.unwrap_or(0).to_string();
-            let mut options =
-                vec![("size", Some(&*size)), ("nr_inodes", Some(&*inodes)), ("mode", Some("0755"))];
-            if base.is_some() {
-                options.extend([("uid", Some(&*owner)), ("gid", Some(&*owner))]);
-            }
-            let tmpfs = on("tmpfs", mount::make("tmpfs", &options, open()))?;
-            on(t, mount::attach_at(tmpfs.as_fd(), t))?;
-            make_dir(&format!("{t}/u"))?;
-            make_dir(&format!("{t}/w"))?;
-        }
-    }
-    let (lowerdir, upper, work) = (names.join(":"), format!("{t}/u"), format!("{t}/w"));
-    // One value of an option has a bound; a long chain is told layer by layer, which older kernels cannot take.
-    let mut options = match lowerdir.len() < OPTION_BYTES_MAX {
-        true => vec![("lowerdir", Some(lowerdir.as_str()))],
-        false => names.iter().map(|name| ("lowerdir+", Some(name.as_str()))).collect(),
-    };
-    options.extend([
-        ("upperdir", Some(upper.as_str())),
-        ("workdir", Some(work.as_str())),
-        // Without this, an unmount or a sync inside flushes the whole file system of the host.
-        ("volatile", None),
-    ]);
-    if *userxattr {
-        options.push(("userxattr", None));
-    } else {
-        options.extend([("redirect_dir", Some("on")), ("index", Some("off")), ("metacopy", Some("off"))]);
-    }
-    let root = on(format!("overlay of {} layers", lowers.len()), mount::make("overlay", &options, open()))?;
-    if base.is_some() {
-        on("fsuid", identity::set_fs_user(0, 0))?;
-    }
-    // When the kernel cannot make what it needs in the work directory, it mounts read-only and says nothing.
-    let state = on("overlay", rustix::fs::fstatvfs(&root))?;
-    if state.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        return Err(Stumble { on: "its work directory".into(), source: Errno::NOSPC.into() });
-    }
-    on("/", rustix::process::chdir("/"))?;
-    Ok(root)
 }
 
 /// Attaches the root below a scratch directory that also holds what covers things: an empty file, an empty directory.

@@ -113,6 +113,16 @@ impl Tracker {
         pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
     }
 
+    /// Whether the root is all there: our /proc is mounted in it, and the way up from there leads back to it and not to
+    /// another one that was laid over it.
+    pub(crate) fn root_is_whole(&self) -> bool {
+        let Some(proc) = &self.proc else { return true };
+        let look = |path: &str| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+        let own = rustix::fs::fstat(proc).map(|stat| (stat.st_dev, stat.st_ino));
+        matches!((look("/proc"), own), (Ok(a), Ok(b)) if a == b)
+            && matches!((look("/proc/.."), look("/")), (Ok(a), Ok(b)) if a == b)
+    }
+
     /// Which of its roots the box has, as its mounts tell. The first one, where they tell nothing.
     pub(crate) fn generation(&self) -> u64 {
         let Some(proc) = &self.proc else { return 0 };

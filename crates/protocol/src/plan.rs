@@ -95,6 +95,8 @@ pub enum FdRole {
     MountNamespace,
     /// Its IPC namespace.
     IpcNamespace,
+    /// The connection that holds it still. As long as whoever changes its root has it, the box does not go on.
+    Hold,
 }
 
 /// One step of a build.

@@ -120,6 +120,10 @@ impl Agent {
     /// Lets the box go on.
     pub(super) fn release(&mut self, restacked: bool) -> Result<()> {
         let Some(hold) = self.hold.take() else { return Ok(()) };
+        if restacked && !self.tracker.root_is_whole() {
+            // Whoever changed it was killed halfway. A box that ends is better than one that is neither this nor that.
+            return Err(io::Error::other("the box's root was left half changed"));
+        }
         if restacked && self.config.landlock {
             // The walls stand on the root that was.
             self.landlock = Some(walls()?);

@@ -1,12 +1,20 @@
 //! What this host can do, found by trying it.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
 use glasshouse_linux::cgroup::Controller;
 use glasshouse_linux::{landlock, rustix};
+use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::StepFailure;
+use glasshouse_protocol::{ExecSpec, Program, Reply, Request};
 use rustix::io::Errno;
 
+use crate::client;
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
+use crate::limits::REPLY_TIMEOUT;
 use crate::runtime::native::{LANDLOCK_ABI_MIN, Native, limit};
 use crate::runtime::start::read_small;
 use crate::runtime::{Feature, Runtime, RuntimeReport};
@@ -21,10 +29,13 @@ pub(super) fn probe(native: &Native) -> RuntimeReport {
     let (level, missing) = match built {
         Ok(created) => {
             let info = created.info;
-            drop(created.stream);
             let detail =
                 "namespaces, overlay root, masked /proc, no capabilities, filter: built and removed again";
             features.push(feature("box", true, detail, None));
+            features.push(match runs(created.stream) {
+                Ok(()) => feature("command", true, "a program was started in it, and ended", None),
+                Err(e) => feature("command", false, format!("nothing can be started in it: {e}"), None),
+            });
             if let Err(e) = native.destroy(Some(&info), &id) {
                 features.push(feature(
                     "destroy",
@@ -40,6 +51,8 @@ pub(super) fn probe(native: &Native) -> RuntimeReport {
             (Level::None, Vec::new())
         }
     };
+    // A box in which nothing runs is none.
+    let level = if features.iter().any(|f| f.name == "command" && !f.ok) { Level::None } else { level };
     features.push(users(native, &missing));
     features.push(landlock());
     features.push(tracking(native));
@@ -48,6 +61,33 @@ pub(super) fn probe(native: &Native) -> RuntimeReport {
     }
     let limits = limit::decide(&native.trees, &spec).map(|decided| decided.in_force).unwrap_or_default();
     RuntimeReport { runtime: RuntimeKind::Native, level, features, limits }
+}
+
+/// Runs a program in a box that has just been built.
+fn runs(mut stream: UnixStream) -> Result<()> {
+    let program = Program::Argv(vec!["/bin/true".into()]);
+    let request = Request::Exec(Box::new(ExecSpec { program, ..ExecSpec::default() }));
+    let mut bytes = Vec::new();
+    let body = serde_json::to_vec(&request)
+        .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot put the request into words: {e}")))?;
+    frame::put(&mut bytes, 1, Kind::Request, &body);
+    stream.write_all(&bytes).context("talk to the guest")?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("listen to the guest")?;
+    let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
+    loop {
+        let broken = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Failed, e.to_string());
+        while let Some(frame) = decoder.next_frame().map_err(|e| broken(&e))? {
+            if frame.kind == Kind::Reply
+                && let Reply::Ended { report, .. } = client::understand(&frame)?
+            {
+                return if report.exit.success() { Ok(()) } else { Err(broken(&report.exit)) };
+            }
+        }
+        match stream.read(&mut buffer).context("listen to the guest")? {
+            0 => return Err(broken(&"the guest has ended")),
+            n => decoder.feed(&buffer[..n]),
+        }
+    }
 }
 
 fn feature(name: &str, ok: bool, detail: impl Into<String>, hint: Option<String>) -> Feature {

@@ -178,7 +178,7 @@ impl Native {
     /// Removes a top that no box stands on.
     fn discard_top(&self, id: &str, generation: u64) -> Result<()> {
         let dir = File::open(self.home.box_dir(id)).context(format_args!("open box {id}"))?;
-        tree::remove(dir.as_fd(), &format!("top{generation}"))
+        tree::remove(dir.as_fd(), format!("top{generation}"))
             .context(format_args!("remove an old top of {id}"))
     }
 
@@ -221,6 +221,8 @@ impl Native {
         for (role, fd) in NAMESPACES.iter().zip(&held.namespaces) {
             parcel.add(*role, fd.try_clone().context("copy a namespace")?);
         }
+        // Should we be killed, the box is held until the builder is gone as well.
+        parcel.add(FdRole::Hold, held.stream.try_clone().context("copy the hold")?.into());
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let done = start::carry_out("restack", &plan, &parcel.borrow());
