@@ -136,7 +136,7 @@ async fn builders(home: PathBuf) {
         died += usize::from(new);
         value = now;
     }
-    println!("{hits} builders killed, {done} of {ROUNDS} went through, {died} boxes ended");
+    rerun::tell(&format!("{hits} builders killed, {done} of {ROUNDS} went through, {died} boxes ended"));
     assert!(hits >= HITS_MIN, "only {hits} builders were seen");
     all_kept(&house, &sandbox, &kept).await;
     rerun::clear(&house, &home).await;
@@ -183,7 +183,7 @@ async fn guests(home: PathBuf) {
         let boxes = std::fs::read_dir(home.join("boxes")).expect("a home has boxes").count();
         assert_eq!(boxes, 1, "round {round}: the dead one is still there");
     }
-    println!("{} of {ROUNDS} were kept before the kill", kept.len());
+    rerun::tell(&format!("{} of {ROUNDS} were kept before the kill", kept.len()));
     all_kept(&house, &sandbox, &kept).await;
     rerun::clear(&house, &home).await;
 }

@@ -100,6 +100,11 @@ pub(crate) async fn clear(house: &Sandboxes, home: &Path) {
     assert_eq!(left_in(home), [""; 0]);
 }
 
+/// A line for whoever reads what the rerun said.
+pub(crate) fn tell(line: &str) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
+}
+
 /// Numbers that look like chance and are the same for the same seed (splitmix64).
 pub(crate) struct Dice(u64);
 
@@ -108,7 +113,7 @@ impl Dice {
     pub(crate) fn new(test: &str) -> Dice {
         let now = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
         let seed = std::env::var("STATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now);
-        println!("{test}: STATE_SEED={seed}");
+        tell(&format!("{test}: STATE_SEED={seed}"));
         Dice(seed)
     }
 
