@@ -83,7 +83,7 @@ pub(crate) fn is_root() -> Result<bool> {
 }
 
 /// The file system that a path lies on: the last of the longest mount points above it.
-fn disk_of(mounts: &str, path: &Path) -> Option<String> {
+pub(crate) fn disk_of(mounts: &str, path: &Path) -> Option<String> {
     let mount = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
         let point = left.split(' ').nth(4)?.to_owned();

@@ -7,7 +7,7 @@
 //!
 //! The walk: `options` → `stage` (a home, a live box, the programs) → `contender` (who takes part, who cannot and
 //! why) → `round` (the turns) → `memory` (many idle boxes) → `report`, `goal`, `table`. `ordinary` is the second
-//! pass, in a process of its own.
+//! pass, in a process of its own. `glass-bench state` is another walk: `state`.
 
 mod contender;
 mod goal;
@@ -21,6 +21,7 @@ mod report;
 mod round;
 mod sample;
 mod stage;
+mod state;
 mod table;
 
 use std::io::Write as _;
@@ -48,7 +49,11 @@ fn main() -> ExitCode {
 
 /// Whether everything that was to be measured could be.
 fn run() -> Result<bool> {
-    let options = match options::parse(std::env::args().skip(1))? {
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|arg| arg == "state").is_some() {
+        return state::run(args);
+    }
+    let options = match options::parse(args)? {
         Asked::Help => {
             print(options::HELP)?;
             return Ok(true);

@@ -14,7 +14,7 @@ use crate::program::Glass;
 use crate::report::{Mode, Report};
 
 /// An ordinary user. No account is needed for it.
-const ORDINARY: u32 = 61_234;
+pub(crate) const ORDINARY: u32 = 61_234;
 
 /// Measures as the ordinary user. A pass that does not come about is a report that says so.
 pub(crate) fn pass(options: &Options, glass: Glass) -> Result<Report> {

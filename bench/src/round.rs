@@ -108,7 +108,7 @@ impl Progress {
 }
 
 /// Numbers that look like chance and are the same for the same seed (splitmix64).
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -120,7 +120,7 @@ impl Dice {
     }
 
     /// Fisher and Yates. The slight bias of the remainder is of no account for a few dozen places.
-    fn shuffle(&mut self, order: &mut [usize]) {
+    pub(crate) fn shuffle(&mut self, order: &mut [usize]) {
         for last in (1..order.len()).rev() {
             let other = (self.next() % (last as u64 + 1)) as usize;
             order.swap(last, other);

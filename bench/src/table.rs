@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::report::{Measure, Outcome, Report, Row};
 
 /// What stands for a figure that is not there.
-const NONE: &str = "—";
+pub(crate) const NONE: &str = "—";
 
 pub(crate) fn all(machine: &Machine, options: &Options, reports: &[Report]) -> String {
     let mut lines = machine.lines();
@@ -103,7 +103,7 @@ fn line(report: &Report, row: &Row) -> Vec<String> {
     cells
 }
 
-fn milliseconds(time: Duration) -> String {
+pub(crate) fn milliseconds(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1e3)
 }
 
@@ -159,7 +159,7 @@ fn goals(report: &Report, options: &Options) -> Vec<String> {
 }
 
 /// Columns that line up: words to the left, figures to the right, and remarks at the end.
-fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(header.iter().copied());

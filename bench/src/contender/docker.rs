@@ -11,7 +11,7 @@ use super::process::{CommandLine, find};
 use crate::stage::Stage;
 
 /// An engine with an image and a running container of ours. Both are removed with it.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     docker: PathBuf,
     image: String,
     container: String,
@@ -22,6 +22,38 @@ pub(super) struct Engine {
 impl Engine {
     /// An engine, or why there is none.
     pub(super) fn find(stage: &Stage) -> Result<Engine, String> {
+        Engine::at(&stage.path().join("docker"))
+    }
+
+    /// An engine whose container has a tree in it.
+    pub(crate) fn with_tree(root: &Path, tree: &Path) -> Result<Engine, String> {
+        let engine = Engine::at(root)?;
+        let mut from = tree.as_os_str().to_owned();
+        from.push("/.");
+        let copied = Command::new(&engine.docker)
+            .arg("cp")
+            .arg(from)
+            .arg(format!("{}:/tree", engine.container))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        match copied.status.success() {
+            true => Ok(engine),
+            false => Err(format!("cannot copy the tree into a container: {}", said(&copied))),
+        }
+    }
+
+    /// How long it takes to keep the state of the container.
+    pub(crate) fn commit(&self) -> Result<std::time::Duration> {
+        let image = format!("{}-kept", self.image);
+        let line = CommandLine::new(&[&self.docker]).args(&["commit", &self.container, &image]);
+        let took = self.told_where(line).time()?;
+        let removed = self.docker(&["rmi", "--force", &image], Stdio::null())?;
+        ensure!(removed.status.success(), "cannot remove an image: {}", said(&removed));
+        Ok(took)
+    }
+
+    fn at(root: &Path) -> Result<Engine, String> {
         let docker = find("docker")?;
         let info = Command::new(&docker)
             .args(["info", "--format", "{{.ServerVersion}}"])
@@ -33,7 +65,7 @@ impl Engine {
         }
         let name = format!("glass-bench-{}", std::process::id());
         let mut engine = Engine { docker, image: name.clone(), container: name, mounts: Vec::new() };
-        engine.prepare(&stage.path().join("docker")).map_err(|error| format!("{error:#}"))?;
+        engine.prepare(root).map_err(|error| format!("{error:#}"))?;
         Ok(engine)
     }
 

@@ -1,7 +1,7 @@
 //! Who takes part, in what, and who cannot.
 
 mod bwrap;
-mod docker;
+pub(crate) mod docker;
 mod glass;
 mod oci;
 mod process;
@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::report::{Measure, Mode};
 use crate::stage::Stage;
 use docker::Engine;
-use process::CommandLine;
+pub(crate) use process::CommandLine;
 
 /// What everybody runs: a program that does nothing, and one that takes a while to get there.
 const TRUE: [&str; 1] = ["/bin/true"];

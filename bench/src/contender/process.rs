@@ -19,7 +19,7 @@ pub(crate) struct CommandLine {
 
 impl CommandLine {
     /// The program first.
-    pub(super) fn new(words: &[impl AsRef<std::ffi::OsStr>]) -> CommandLine {
+    pub(crate) fn new(words: &[impl AsRef<std::ffi::OsStr>]) -> CommandLine {
         let mut words = words.iter().map(|word| word.as_ref().to_owned());
         let program = words.next().unwrap_or_default();
         CommandLine {
@@ -47,7 +47,7 @@ impl CommandLine {
     }
 
     /// From the call that starts it to its end, its output read.
-    pub(super) fn time(&self) -> Result<Duration> {
+    pub(crate) fn time(&self) -> Result<Duration> {
         let mut command = self.command();
         let start = Instant::now();
         let output = command.spawn().and_then(std::process::Child::wait_with_output);

@@ -267,12 +267,14 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         }
         Step::ReplaceRoot { moved, quiet, read_only, become_root, fresh } => {
             on("mount namespace", namespace::enter(given(start, FdRole::MountNamespace)?))?;
+            on("report", start.report(&Report::Changing))?;
             replace_root(root(site)?, moved, *quiet, *read_only)?;
-            if *become_root && !fresh.is_empty() {
-                on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))?;
-                on("root of the box", identity::become_user(0, 0, Some(&[])))?;
+            let refreshed = refresh_all(start, fresh, *become_root);
+            if refreshed.is_err() {
+                // It stands on its new root already: a failed step would be taken for the old one.
+                process::exit_now(1);
             }
-            fresh.iter().try_for_each(|(path, bytes)| refresh(path, *bytes))
+            refreshed
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
         Step::JoinCgroups => {
@@ -385,6 +387,15 @@ fn move_all(
         way_back.push((mounted, on(path, mount::find(old, path))?));
     }
     Ok(())
+}
+
+/// Directories in memory, empty again; they belong to the root of the box.
+fn refresh_all(start: &Startup, fresh: &[(String, u64)], become_root: bool) -> StepResult {
+    if become_root && !fresh.is_empty() {
+        on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))?;
+        on("root of the box", identity::become_user(0, 0, Some(&[])))?;
+    }
+    fresh.iter().try_for_each(|(path, bytes)| refresh(path, *bytes))
 }
 
 /// A directory in memory, empty again.

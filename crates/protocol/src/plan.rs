@@ -375,6 +375,8 @@ pub enum Report {
         /// Its number.
         pid: i32,
     },
+    /// From here on a box that lives is being changed: whoever ends before he has said more leaves it in between.
+    Changing,
     /// Everything is built.
     Ready,
     /// A step failed. The process has ended.

@@ -25,6 +25,21 @@ pub(super) enum Failed {
     Other(Error),
 }
 
+/// Why a box that lives was not changed.
+#[derive(Debug)]
+pub(super) enum Unchanged {
+    /// It is as it was.
+    Whole(Failed),
+    /// Whoever changed it ended without a word. What it stands on, nobody knows.
+    Between,
+}
+
+impl From<Error> for Unchanged {
+    fn from(error: Error) -> Unchanged {
+        Unchanged::Whole(Failed::Other(error))
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
         Failed::Other(error)
@@ -71,7 +86,7 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
 /// Executes the guest with a plan. `mode` is `jail` or `serve`.
 pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<Ready, Failed> {
     let (mut builder, stream) = execute(mode)?;
-    let mut watch = Watch { spawned: None, stream, decoder: Decoder::default() };
+    let mut watch = Watch::new(stream);
     let told = watch.send(plan, fds).and_then(|()| watch.listen());
     // In `serve` mode the builder is the guest itself and lives on; in `jail` mode it has ended or is about to.
     let serves = plan.steps.is_empty();
@@ -96,15 +111,22 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
 }
 
 /// Executes the guest with a plan that all runs in that one process, and waits for its end.
-pub(super) fn carry_out(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
+pub(super) fn carry_out(
+    mode: &str,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<(), Unchanged> {
     let (mut process, stream) = execute(mode)?;
-    let mut watch = Watch { spawned: None, stream, decoder: Decoder::default() };
+    let mut watch = Watch::new(stream);
     let told = watch.send(plan, fds).and_then(|()| watch.listen());
     if told.is_err() {
         let _ = process.kill();
     }
     let _ = process.wait();
-    told
+    match told {
+        Err(Failed::Other(_)) if watch.changing => Err(Unchanged::Between),
+        told => told.map_err(Unchanged::Whole),
+    }
 }
 
 fn execute(mode: &str) -> Result<(std::process::Child, UnixStream)> {
@@ -137,11 +159,17 @@ fn program() -> Result<BorrowedFd<'static>> {
 
 struct Watch {
     spawned: Option<(i32, OwnedFd)>,
+    /// A box that lives is being changed.
+    changing: bool,
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl Watch {
+    fn new(stream: UnixStream) -> Watch {
+        Watch { spawned: None, changing: false, stream, decoder: Decoder::default() }
+    }
+
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
         let body = serde_json::to_vec(plan)
             .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
@@ -164,6 +192,7 @@ impl Watch {
                         let pidfd = process::open(pid).context("watch the box's first process")?;
                         self.spawned = Some((pid, pidfd));
                     }
+                    Report::Changing => self.changing = true,
                     Report::Ready => {
                         self.stream.set_read_timeout(None).context("use the stream to the guest")?;
                         return Ok(());

@@ -27,7 +27,7 @@ use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
-use crate::runtime::start::{self, Failed, Parcel};
+use crate::runtime::start::{self, Failed, Parcel, Unchanged};
 use crate::runtime::{Created, Runtime, Taken, connect_in};
 use crate::snapshot::layers;
 use crate::snapshot::records::Method;
@@ -256,7 +256,8 @@ impl Native {
                 Ok(())
             }
             (Ok(()), None) => Ok(()),
-            (Err(failed), _) => {
+            (Err(Unchanged::Between), _) => Err(self.end_in_between(record)?.into()),
+            (Err(Unchanged::Whole(failed)), _) => {
                 self.discard_top(&id, generation)?;
                 self.home.write_record(record)?;
                 Err(match failed {
@@ -266,6 +267,20 @@ impl Native {
                 })
             }
         }
+    }
+
+    /// Ends a box whose builder was killed while it moved the box's mounts: some may be gone, and no other builder could
+    /// tell. A box that is half of one thing and half of another is worse than none.
+    fn end_in_between(&self, record: &BoxRecord) -> Result<Error> {
+        if let Some(pidfd) = living(&self.home, &record.info)? {
+            start::end(pidfd.as_fd());
+        }
+        let message = format!(
+            "box {} was ended: whoever gave it another root was killed in the middle of that (by the kernel, for want of \
+             memory?); its snapshots are whole, and `glass gc` removes what is left of it",
+            record.info.id
+        );
+        Ok(Error::new(ErrorKind::Gone, message))
     }
 
     fn make_next_top(&self, id: &str, generation: u64) -> Result<Source> {

@@ -1,0 +1,75 @@
+//! What a person reads.
+
+use super::options::Options;
+use super::report::{Pass, Row, Verb};
+use crate::machine::Machine;
+use crate::report::Outcome;
+use crate::table::{NONE, milliseconds, table};
+
+pub(super) fn all(machine: &Machine, options: &Options, passes: &[Pass]) -> String {
+    let mut lines = machine.lines();
+    lines.push(format!(
+        "{} rounds, every contender once in each, in shuffled order (seed {}); times in ms, goals for p50",
+        options.rounds, options.seed
+    ));
+    for pass in passes {
+        lines.push(String::new());
+        lines.push(format!("== {}, home on {} (load average {})", pass.mode.name(), pass.disk, pass.load));
+        lines.extend(times(pass));
+        let growth = |verb: Verb| Some(format!("{} × {:.2}", verb.name(), pass.growth(verb)?));
+        let growths: Vec<String> = Verb::ALL.into_iter().filter_map(growth).collect();
+        if !growths.is_empty() {
+            lines.push(format!("from the smallest tree to the largest: {}", growths.join(", ")));
+        }
+    }
+    lines.join("\n")
+}
+
+fn times(pass: &Pass) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut last = None;
+    for row in &pass.rows {
+        if last.replace((row.files, row.bytes)) != Some((row.files, row.bytes)) {
+            rows.push(vec![format!("{} files, {} KiB changed", row.files, row.bytes / 1024)]);
+        }
+        rows.push(line(row));
+    }
+    table(&["", "min", "p50", "p99", "goal", ""], &rows)
+}
+
+fn line(row: &Row) -> Vec<String> {
+    let label = match row.verb {
+        Verb::Held => "  of it, in the runtime",
+        Verb::Fork => "fork (snapshot and create)",
+        verb => verb.name(),
+    };
+    let mut cells = vec![format!("  {label}")];
+    match row.figures() {
+        Some(f) => cells.extend([f.min, f.p50, f.p99].map(milliseconds)),
+        None => cells.extend([NONE; 3].map(String::from)),
+    }
+    cells.push(row.verb.goal_ms().map_or(String::new(), |goal| format!("≤ {goal}")));
+    cells.push(match (&row.outcome, row.verb.goal_ms().zip(row.p50_ms())) {
+        (Outcome::Sampled(_), Some((goal, p50))) if p50 <= goal => "met".into(),
+        (Outcome::Sampled(_), Some(_)) => "not met".into(),
+        (Outcome::Sampled(_), None) => String::new(),
+        (Outcome::Missing(why), _) => why.clone(),
+        (Outcome::Failed(why), _) => format!("FAILED: {why}"),
+    });
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::pass;
+    use super::*;
+
+    #[test]
+    fn goals_stand_beside_the_figures() {
+        let lines = times(&pass(&[(Verb::Snapshot, 100, 4096, 700), (Verb::Reset, 100, 4096, 1500)]));
+        let line = |part: &str| lines.iter().find(|line| line.contains(part)).unwrap();
+        assert!(line("snapshot").ends_with("≤ 0.8  met"), "{lines:?}");
+        assert!(line("reset").ends_with("≤ 1  not met"), "{lines:?}");
+        assert!(line("100 files").contains("4 KiB"), "{lines:?}");
+    }
+}

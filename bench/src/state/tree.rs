@@ -1,0 +1,172 @@
+//! A tree of files in a box and outside of it, and what is done to both.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use glasshouse_sandbox::{Method, Sandbox, Sandboxes, Settings, SnapshotOptions};
+use tempfile::TempDir;
+
+use super::report::{Row, Verb};
+use crate::contender::CommandLine;
+use crate::contender::docker::Engine;
+use crate::report::Outcome;
+use crate::sample::Samples;
+use crate::stage;
+
+/// Files in one directory of the tree.
+const DIRECTORY_FILES: usize = 1000;
+/// Where the tree is in the box.
+const PLACE: &str = "/workspace/tree";
+/// What changes between two snapshots.
+const CHANGED: &str = "/workspace/changed";
+/// Copies that are made of a tree in all, at the least; of a large one no more.
+const COPIES: usize = 5;
+/// From here on a tree is large.
+const FILES_LARGE: usize = 10_000;
+
+/// What is done in one turn.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    SnapshotAndRestore,
+    Reset,
+    Fork,
+    Copy,
+    Commit,
+}
+
+const TURNS: [Turn; 5] = [Turn::SnapshotAndRestore, Turn::Reset, Turn::Fork, Turn::Copy, Turn::Commit];
+
+/// Removed with all it holds at the end.
+pub(super) struct Tree {
+    dir: TempDir,
+    house: Sandboxes,
+    /// Stands on the tree as on a snapshot of itself.
+    live: Sandbox,
+    /// The state with the tree and nothing else.
+    base: String,
+    /// A box that began with the tree.
+    began: Sandbox,
+    engine: Result<Engine, String>,
+    files: usize,
+    changed: Vec<u8>,
+    /// By verb, in the order of `Verb::ALL`.
+    samples: Vec<Samples>,
+}
+
+impl Tree {
+    /// Makes the tree outside, and copies it into a box.
+    pub(super) async fn grow(home: &Path, files: usize, bytes: usize) -> Result<Tree> {
+        let dir = tempfile::Builder::new().prefix("glass-bench-").tempdir_in(home);
+        let dir = dir.with_context(|| format!("cannot make a directory in {}", home.display()))?;
+        let outside = dir.path().join("tree");
+        for n in 0..files {
+            let part = outside.join((n / DIRECTORY_FILES).to_string());
+            if n % DIRECTORY_FILES == 0 {
+                fs::create_dir_all(&part)?;
+            }
+            fs::write(part.join(n.to_string()), format!("file {n}\n"))?;
+        }
+        let house = Sandboxes::open(Settings { home: dir.path().join("home") })?;
+        let live = house.create(stage::spec()).await.context("cannot make the box")?;
+        live.copy_in(&outside, PLACE).await.context("cannot copy the tree into the box")?;
+        let base = live.snapshot(SnapshotOptions::default()).await?.id;
+        let began = house.fork(&base, 1).await?.pop().context("a fork is one box")?;
+        let engine = Engine::with_tree(&dir.path().join("docker"), &outside);
+        let samples = vec![Samples::default(); Verb::ALL.len()];
+        // Not zeroes, which a disk may find easier than other bytes.
+        let changed = (0..bytes).map(|n| (n % 251) as u8).collect();
+        Ok(Tree { dir, house, live, base, began, engine, files, changed, samples })
+    }
+
+    pub(super) fn turns(&self) -> usize {
+        TURNS.len()
+    }
+
+    pub(super) async fn take(&mut self, turn: usize, round: usize, counts: bool) -> Result<()> {
+        let times = match TURNS[turn] {
+            Turn::SnapshotAndRestore => self.snapshot_and_restore().await?,
+            Turn::Reset => {
+                self.began.write_file(CHANGED, &self.changed, None).await?;
+                let start = Instant::now();
+                self.began.reset().await?;
+                vec![(Verb::Reset, start.elapsed())]
+            }
+            Turn::Fork => {
+                self.live.write_file(CHANGED, &self.changed, None).await?;
+                let start = Instant::now();
+                let forks = self.live.fork(1).await?;
+                let took = start.elapsed();
+                for fork in forks {
+                    fork.destroy().await?;
+                }
+                self.live.restore(&self.base).await?;
+                vec![(Verb::Fork, took)]
+            }
+            // A large tree takes so long that a few copies have to do.
+            Turn::Copy if self.files >= FILES_LARGE && round > COPIES => Vec::new(),
+            Turn::Copy => vec![(Verb::Copy, self.copy()?)],
+            Turn::Commit => match &self.engine {
+                Ok(engine) if self.files < FILES_LARGE || round <= COPIES => {
+                    vec![(Verb::Commit, engine.commit()?)]
+                }
+                _ => Vec::new(),
+            },
+        };
+        for (verb, time) in times.into_iter().filter(|_| counts) {
+            if let Some(at) = Verb::ALL.iter().position(|other| *other == verb) {
+                self.samples[at].push(time);
+            }
+        }
+        Ok(())
+    }
+
+    async fn snapshot_and_restore(&self) -> Result<Vec<(Verb, Duration)>> {
+        self.live.write_file(CHANGED, &self.changed, None).await?;
+        let start = Instant::now();
+        let taken = self.live.snapshot(SnapshotOptions::default()).await?;
+        let snapshot = start.elapsed();
+        ensure!(
+            taken.method == Method::Rotate,
+            "nothing ran, and the snapshot was made by {:?}",
+            taken.method
+        );
+        // What is done beside it is not what is measured next.
+        self.house.settle().await;
+        let start = Instant::now();
+        self.live.restore(&self.base).await?;
+        let restore = start.elapsed();
+        self.house.remove_snapshot(&taken.id).await?;
+        let held = Duration::from_micros(taken.took_us);
+        Ok(vec![(Verb::Snapshot, snapshot), (Verb::Held, held), (Verb::Restore, restore)])
+    }
+
+    fn copy(&self) -> Result<Duration> {
+        let copy = self.dir.path().join("copy");
+        let words =
+            ["/bin/cp".as_ref(), "-a".as_ref(), self.dir.path().join("tree").as_os_str(), copy.as_os_str()]
+                .map(std::ffi::OsStr::to_owned);
+        let took = CommandLine::new(&words).time()?;
+        fs::remove_dir_all(&copy).context("cannot remove the copy")?;
+        Ok(took)
+    }
+
+    /// Takes everything away. What was measured.
+    pub(super) async fn clear(self) -> Result<Vec<Row>> {
+        for sandbox in [&self.live, &self.began] {
+            sandbox.destroy().await?;
+        }
+        self.house.remove_snapshot(&self.base).await?;
+        self.house.settle().await;
+        self.house.gc().await?;
+        self.dir.close().context("cannot remove the state directory")?;
+        let outcome = |verb: Verb, samples: Samples| match (&self.engine, verb) {
+            (Err(why), Verb::Commit) => Outcome::Missing(why.clone()),
+            _ => Outcome::Sampled(samples),
+        };
+        let (files, bytes) = (self.files, self.changed.len());
+        let rows = Verb::ALL.into_iter().zip(self.samples);
+        Ok(rows.map(|(verb, samples)| Row { verb, files, bytes, outcome: outcome(verb, samples) }).collect())
+    }
+}

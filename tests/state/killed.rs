@@ -1,0 +1,199 @@
+//! kill -9 of those who give a box another root, and of the box itself, at random moments.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use glasshouse_linux::process;
+use glasshouse_sandbox::{ErrorKind, Sandbox, Sandboxes, SnapshotOptions};
+
+use crate::rerun::{self, Dice};
+
+/// Rounds of each kind.
+const ROUNDS: usize = 60;
+/// So many builders at least have to have been hit, or the hunter has found something else.
+const HITS_MIN: usize = 10;
+
+/// Reads the value, in a box that has all of its mounts.
+const LOOK: &str = "import os\n\
+    for path in '/proc', '/dev', '/dev/shm', '/dev/pts', '/usr': assert os.path.ismount(path), path\n\
+    if os.path.exists('/workspace/n'): print(open('/workspace/n').read(), end='')";
+const WRITE: &str = "import sys; open('/workspace/n', 'w').write(sys.argv[1])";
+
+/// The builder that works for this process, if there is one.
+fn builder() -> Option<OwnedFd> {
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        let children = std::fs::read_to_string(task.ok()?.path().join("children")).unwrap_or_default();
+        for pid in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            let Ok(pidfd) = process::open(pid) else { continue };
+            // Asked after it was opened: a number that was given anew is not taken for a builder.
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if line.starts_with(b"glass-guest\0restack\0") {
+                return Some(pidfd);
+            }
+        }
+    }
+    None
+}
+
+/// Kills every builder it sees, each a little later after its start than could be told beforehand.
+struct Hunter {
+    over: Arc<AtomicBool>,
+    hits: Arc<AtomicUsize>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Hunter {
+    fn start(dice: Arc<Mutex<Dice>>) -> Hunter {
+        let (over, hits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ends, counts) = (over.clone(), hits.clone());
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let Some(pidfd) = builder() else { continue };
+                let wait = dice.lock().expect("nobody panics with it").below(4000);
+                // To wait for a moment is the point here, not a stand-in for an event.
+                let until = Instant::now() + Duration::from_micros(wait as u64);
+                while Instant::now() < until {}
+                if process::signal(pidfd.as_fd(), 9).is_ok() {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                }
+                let _ = process::wait_end(pidfd.as_fd(), Duration::from_secs(10));
+            }
+        });
+        Hunter { over, hits, thread: Some(thread) }
+    }
+
+    fn stop(mut self) -> usize {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic");
+        }
+        self.hits.load(Ordering::Relaxed)
+    }
+}
+
+/// A box that lives: the one that was there, or a new one if that was killed and is gone.
+async fn living(house: &Sandboxes, old: &Sandbox) -> (Sandbox, bool) {
+    house.gc().await.expect("what is left can be removed");
+    match house.get(old.id()).await {
+        Ok(sandbox) => (sandbox, false),
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::NotFound, "neither alive nor gone: {e}");
+            (house.create(rerun::spec()).await.expect("a box can be made"), true)
+        }
+    }
+}
+
+/// What can be done to a box with its root.
+#[derive(Debug)]
+enum Verb {
+    Snapshot,
+    Restore(String),
+    Reset,
+}
+
+async fn builders(home: PathBuf) {
+    let dice = Arc::new(Mutex::new(Dice::new("killed builders")));
+    let (house, mut sandbox) = rerun::house(&home).await;
+    let mut value = String::new();
+    let mut kept: Vec<(String, String)> = Vec::new();
+    let (mut hits, mut done, mut died) = (0, 0, 0);
+    for round in 0..ROUNDS {
+        if round % 3 != 1 {
+            value = format!("r{round}");
+            rerun::python(&sandbox, WRITE, &[&value]).await;
+        }
+        let to = dice.lock().expect("nobody panics with it").of(&kept).cloned();
+        let (verb, after) = match (round % 3, to) {
+            (0, _) | (1, None) => (Verb::Snapshot, value.clone()),
+            (1, Some((id, then))) => (Verb::Restore(id), then),
+            _ => (Verb::Reset, String::new()),
+        };
+        let hunter = Hunter::start(dice.clone());
+        let worked = match &verb {
+            Verb::Snapshot => {
+                let taken = sandbox.snapshot(SnapshotOptions::default()).await;
+                taken.map(|taken| kept.push((taken.id, value.clone())))
+            }
+            Verb::Restore(id) => sandbox.restore(id).await,
+            Verb::Reset => sandbox.reset().await,
+        };
+        hits += hunter.stop();
+        done += usize::from(worked.is_ok());
+        // Ended, if it was hit while its mounts were being moved; else whole.
+        let (alive, new) = living(&house, &sandbox).await;
+        sandbox = alive;
+        let now = rerun::python(&sandbox, LOOK, &[]).await;
+        match &worked {
+            _ if new => {
+                assert!(worked.is_err(), "round {round}: {verb:?} was said to be done, and it is gone")
+            }
+            Ok(()) => assert_eq!(now, after, "round {round}: {verb:?} was said to be done"),
+            Err(e) => assert!(now == value || now == after, "round {round}: {verb:?}: {now:?}: {e}"),
+        }
+        died += usize::from(new);
+        value = now;
+    }
+    rerun::tell(&format!("{hits} builders killed, {done} of {ROUNDS} went through, {died} boxes ended"));
+    assert!(hits >= HITS_MIN, "only {hits} builders were seen");
+    all_kept(&house, &sandbox, &kept).await;
+    rerun::clear(&house, &home).await;
+}
+
+/// Everything that has a record can be gone back to.
+async fn all_kept(house: &Sandboxes, sandbox: &Sandbox, kept: &[(String, String)]) {
+    for snapshot in house.snapshots().await.expect("snapshots can be listed") {
+        sandbox.restore(&snapshot.id).await.expect("it can be gone back to");
+        let now = rerun::python(sandbox, LOOK, &[]).await;
+        if let Some((_, then)) = kept.iter().find(|(id, _)| *id == snapshot.id) {
+            assert_eq!(&now, then);
+        }
+    }
+}
+
+async fn guests(home: PathBuf) {
+    let mut dice = Dice::new("killed guests");
+    let (house, mut sandbox) = rerun::house(&home).await;
+    let mut kept: Vec<(String, String)> = Vec::new();
+    for round in 0..ROUNDS {
+        let value = format!("r{round}");
+        rerun::python(&sandbox, WRITE, &[&value]).await;
+        let guest = process::open(sandbox.info().pid).expect("the box lives");
+        let wait = Duration::from_micros(dice.below(12_000) as u64);
+        let killer = std::thread::spawn(move || {
+            let until = Instant::now() + wait;
+            while Instant::now() < until {}
+            process::signal(guest.as_fd(), 9).expect("a guest is its maker's to kill");
+            assert!(process::wait_end(guest.as_fd(), Duration::from_secs(10)).expect("it can be waited for"));
+        });
+        match (round % 2, dice.of(&kept).cloned()) {
+            (1, Some((id, _))) => drop(sandbox.restore(&id).await),
+            _ => {
+                if let Ok(taken) = sandbox.snapshot(SnapshotOptions::default()).await {
+                    kept.push((taken.id, value));
+                }
+            }
+        }
+        killer.join().expect("it could be killed");
+        let (alive, new) = living(&house, &sandbox).await;
+        assert!(new, "round {round}: its first process was killed, and the box lives");
+        sandbox = alive;
+        let boxes = std::fs::read_dir(home.join("boxes")).expect("a home has boxes").count();
+        assert_eq!(boxes, 1, "round {round}: the dead one is still there");
+    }
+    rerun::tell(&format!("{} of {ROUNDS} were kept before the kill", kept.len()));
+    all_kept(&house, &sandbox, &kept).await;
+    rerun::clear(&house, &home).await;
+}
+
+#[test]
+fn a_killed_builder_leaves_the_box_as_before_or_as_after() {
+    rerun::each("killed::a_killed_builder_leaves_the_box_as_before_or_as_after", builders);
+}
+
+#[test]
+fn a_killed_guest_leaves_whole_snapshots_and_nothing_else() {
+    rerun::each("killed::a_killed_guest_leaves_whole_snapshots_and_nothing_else", guests);
+}
