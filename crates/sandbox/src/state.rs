@@ -1,5 +1,9 @@
 //! What can be done with a box's state: kept, gone back to, copied, stopped.
 
+mod look;
+
+pub use look::DigestInfo;
+
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -246,6 +246,11 @@ impl Index {
         file.flush().context(what)
     }
 
+    /// Whether it was made under these rules.
+    pub(crate) fn follows(&self, marks: Marks, owners: Owners) -> bool {
+        (self.facts.marks, self.facts.owners) == (marks, owners)
+    }
+
     /// The directory that the layer is.
     pub(crate) fn root(&self) -> &Entry {
         &self.root
