@@ -2,6 +2,7 @@
 //! user, by the program, as users do it.
 
 mod crash;
+mod diff;
 mod digest;
 mod faults;
 mod forks;

@@ -4,6 +4,7 @@ mod attach;
 mod completions;
 mod cp;
 mod create;
+mod diff;
 mod digest;
 mod doctor;
 mod exec;
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Log(log::Log),
     Snapshot(snapshot::Snapshot),
     Snapshots(snapshots::Snapshots),
+    Diff(diff::DiffStates),
     Digest(digest::Digest),
     Reset(reset::Reset),
     Restore(restore::Restore),
@@ -102,6 +104,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Log(command) => command.run(global),
         Command::Snapshot(command) => command.run(global).await,
         Command::Snapshots(command) => command.run(global).await,
+        Command::Diff(command) => command.run(global).await,
         Command::Digest(command) => command.run(global).await,
         Command::Reset(command) => command.run(global).await,
         Command::Restore(command) => command.run(global).await,

@@ -50,7 +50,7 @@ pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
-pub use state::{DigestInfo, SnapshotOptions};
+pub use state::{Content, Diff, DiffOptions, Difference, DigestInfo, Packed, SnapshotOptions, Thing};
 
 /// The guest's program, as it is put into every box.
 pub fn guest_program() -> &'static [u8] {

@@ -1,7 +1,9 @@
 //! What can be done with a box's state: kept, gone back to, copied, stopped.
 
+mod changes;
 mod look;
 
+pub use changes::{Content, Diff, DiffOptions, Difference, Packed, Thing};
 pub use look::DigestInfo;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -35,8 +35,8 @@ pub use pull::{PullOptions, PullPhase, PullProgress, Stop};
 pub(crate) use reference::Reference;
 pub use registry::Credentials;
 pub use store::ImageInfo;
-pub(crate) use store::clean_incoming;
 pub(crate) use store::references;
+pub(crate) use store::{clean_incoming, image};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
@@ -100,7 +100,7 @@ fn snapshot(home: &Home, name: &str) -> Result<Base> {
 
 /// An image of the store.
 fn stored(home: &Home, name: &str) -> Result<Base> {
-    let info = store::image(home, name)?;
+    let info = image(home, name)?;
     let layers = layers::sources(home, &info.layers).map_err(|e| {
         let message =
             format!("the image {name:?} has lost a layer; `glass image pull {name}` fetches it: {e}");

@@ -33,10 +33,12 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
+pub(crate) use attributes::counts;
 #[allow(unused_imports)]
 pub(crate) use opener::{Opener, Plain, Wanted};
 #[allow(unused_imports)]
 pub(crate) use scan::{Owners, scan, scan_with};
+pub(crate) use stat::stamp;
 
 use super::Marks;
 use crate::error::{Context, Error, ErrorKind, Result};

@@ -20,6 +20,7 @@
 //! | `shelf` | indexes that are kept, and made when they are missing |
 //! | `digest` | one number for the merged view of a chain |
 //! | `diff` | what differs between two chains |
+//! | `pack` | what differs as a layer in a tar stream |
 //! | `copy` | a layer as the copy of a live top |
 //! | `merge` | one layer out of several neighbours, so that chains stay short |
 //!
@@ -35,6 +36,7 @@ pub(crate) mod digest;
 pub(crate) mod index;
 pub(crate) mod layers;
 pub(crate) mod merge;
+pub(crate) mod pack;
 pub(crate) mod records;
 pub(crate) mod shelf;
 

@@ -41,6 +41,11 @@ impl<'a> Shelf<'a> {
         names.iter().map(|name| self.layer(name)).collect()
     }
 
+    /// Where the trees of a chain are.
+    pub(crate) fn trees(&self, names: &[String]) -> Vec<PathBuf> {
+        names.iter().map(|name| layers::path(self.home, name)).collect()
+    }
+
     /// What a layer holds.
     pub(crate) fn layer(&mut self, name: &str) -> Result<Rc<Index>> {
         if let Some(index) = self.layers.get(name) {

@@ -5,6 +5,7 @@
 //!
 //! Trees of the host that a box is shown (`/usr` in boxes of the image `host`) are no part of its state.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +38,8 @@ pub(super) enum Found {
 pub(super) struct State {
     pub(super) id: String,
     pub(super) indexes: Vec<Rc<Index>>,
+    /// The trees that these are of, in the same order.
+    pub(super) trees: Vec<PathBuf>,
 }
 
 impl State {
@@ -44,7 +47,7 @@ impl State {
         self.indexes.iter().map(Rc::as_ref).collect()
     }
 
-    fn racy(&self) -> bool {
+    pub(super) fn racy(&self) -> bool {
         self.indexes.iter().any(|index| index.racy())
     }
 
@@ -73,7 +76,7 @@ impl Sandboxes {
         match found {
             Found::Snapshot(snapshot) => {
                 snapshot.check_durable()?;
-                Ok(State { indexes: shelf.chain(&snapshot.chain)?, id: snapshot.id })
+                shelf_state(shelf, snapshot.id, &snapshot.chain)
             }
             Found::Box(id) => self.state_of_box(shelf, id),
         }
@@ -92,14 +95,21 @@ impl Sandboxes {
             let _ = shelf.top(&id, &upper);
             let _ = shelf.chain(&chain);
         }
-        let mut indexes = Vec::new();
+        let mut state = State { id: id.clone(), indexes: Vec::new(), trees: Vec::new() };
         runtime.hold_still(&id, &mut |still| {
-            indexes.push(Rc::new(shelf.top(&id, still.upper)?));
-            indexes.extend(shelf.chain(&still.record.info.chain)?);
+            let below = shelf_state(shelf, id.clone(), &still.record.info.chain)?;
+            state.indexes = [vec![Rc::new(shelf.top(&id, still.upper)?)], below.indexes].concat();
+            state.trees = [vec![still.upper.to_owned()], below.trees].concat();
             Ok(())
         })?;
-        Ok(State { id, indexes })
+        Ok(state)
     }
+}
+
+/// The state that a chain of layers is.
+pub(super) fn shelf_state(shelf: &mut Shelf<'_>, id: String, chain: &[String]) -> Result<State> {
+    let indexes = shelf.chain(chain)?;
+    Ok(State { id, indexes, trees: shelf.trees(chain) })
 }
 
 /// The box or the snapshot of this name.
