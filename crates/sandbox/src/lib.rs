@@ -50,7 +50,9 @@ pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
-pub use state::{Content, Diff, DiffOptions, Difference, DigestInfo, Packed, SnapshotOptions, Thing};
+pub use state::{
+    Content, Diff, DiffOptions, Difference, DigestInfo, Packed, SnapshotOptions, Thing, Verified,
+};
 
 /// The guest's program, as it is put into every box.
 pub fn guest_program() -> &'static [u8] {

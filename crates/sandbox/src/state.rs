@@ -2,9 +2,11 @@
 
 mod changes;
 mod look;
+mod verify;
 
 pub use changes::{Content, Diff, DiffOptions, Difference, Packed, Thing};
 pub use look::DigestInfo;
+pub use verify::Verified;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
