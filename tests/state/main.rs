@@ -7,6 +7,7 @@ mod digest;
 mod faults;
 mod forks;
 mod life;
+mod moves;
 mod reset;
 mod snapshots;
 mod stage;

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod attach;
+mod commit;
 mod completions;
 mod cp;
 mod create;
@@ -72,6 +73,7 @@ pub(crate) enum Command {
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
+    Commit(commit::Commit),
     Image(image::Images),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -112,6 +114,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
+        Command::Commit(command) => command.run(global).await,
         Command::Image(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,

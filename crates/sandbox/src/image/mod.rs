@@ -8,11 +8,13 @@
 //! | `registry` | a registry: documents, blobs, logins |
 //! | `pull` | from a registry into the store |
 //! | `import` | from an archive or a directory into the store |
+//! | `commit` | from a snapshot into the store |
 //! | `assembly` | layers decompressed, checked and unpacked, one on top of the other |
 //! | `store` | records of images, and the layers that they name |
 //! | `images` | what the library offers of all this |
 
 mod assembly;
+mod commit;
 pub(crate) mod host;
 mod images;
 mod import;

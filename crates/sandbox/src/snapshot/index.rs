@@ -232,6 +232,25 @@ impl Index {
         })
     }
 
+    /// A layer with nothing in it, whose root everybody may read.
+    pub(crate) fn empty(marks: Marks, owners: Owners) -> Index {
+        let dir = Dir { opaque: false, redirect: None, redirects_below: false, record: Record::default() };
+        let root = Entry {
+            name: Box::default(),
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            content: super::digest::listing(&[]),
+            xattrs: None,
+            stamp: Stamp::default(),
+            dir: Some(dir),
+        };
+        let facts = Facts { scanned_at: Time::default(), entries: 0, racy: false, marks, owners };
+        Index { facts, root, records: Records::Memory(Vec::new()) }
+    }
+
     /// Writes all of it. That it reaches the disk, and its place only when it is whole, is the caller's part.
     pub(crate) fn write(&self, mut file: impl Write) -> Result<()> {
         let what = "write the index of a layer";

@@ -62,6 +62,11 @@ impl<'a> Shelf<'a> {
         Ok(index)
     }
 
+    /// A layer with nothing in it.
+    pub(crate) fn empty(&self) -> Index {
+        Index::empty(self.marks, self.owners)
+    }
+
     /// What a layer holds now, whatever is known of it. The kept index is left alone.
     pub(crate) fn layer_now(&self, name: &str) -> Result<Index> {
         let before = self.read(&self.place(name));
