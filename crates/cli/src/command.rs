@@ -9,9 +9,11 @@ mod diff;
 mod digest;
 mod doctor;
 mod exec;
+mod export;
 mod fork;
 mod gc;
 mod image;
+mod import;
 mod info;
 mod kill;
 mod list;
@@ -74,6 +76,8 @@ pub(crate) enum Command {
     Start(start::Start),
     Kill(kill::Kill),
     Commit(commit::Commit),
+    Export(export::Export),
+    Import(import::Import),
     Image(image::Images),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -115,6 +119,8 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
         Command::Commit(command) => command.run(global).await,
+        Command::Export(command) => command.run(global).await,
+        Command::Import(command) => command.run(global).await,
         Command::Image(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
@@ -159,6 +165,15 @@ mod tests {
             "glass image list --json",
             "glass image remove a b",
             "glass image inspect a",
+            "glass digest web",
+            "glass diff web",
+            "glass diff a b --stat",
+            "glass diff a b --content --json",
+            "glass diff a --tar -",
+            "glass reset web --verify",
+            "glass commit a -t b:1",
+            "glass export a -o b",
+            "glass import - --name b",
             "glass create --owner 123 --label a=b --label c=d",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -187,6 +202,10 @@ mod tests {
             "glass image",
             "glass image pull",
             "glass image remove",
+            "glass diff",
+            "glass diff a b c",
+            "glass diff a --stat --tar x",
+            "glass commit a",
             "glass run --image A -- ls",
         ] {
             assert!(parsed(line).is_err(), "{line}");

@@ -230,6 +230,7 @@ impl<'a> Layer<'a> {
         let attributes = attributes(entry, name)?;
         let root = self.view.trees[0].try_clone_to_owned()?;
         self.own(root.as_fd(), &attributes)?;
+        self.set_xattrs(root.as_fd(), &attributes)?;
         self.remember(PathBuf::from("."), attributes.mode, attributes.mtime)
     }
 

@@ -51,7 +51,8 @@ pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
 pub use state::{
-    Content, Diff, DiffOptions, Difference, DigestInfo, Packed, SnapshotOptions, Thing, Verified,
+    Content, Diff, DiffOptions, Difference, DigestInfo, Exported, Imported, Packed, SnapshotOptions, Thing,
+    Verified,
 };
 
 /// The guest's program, as it is put into every box.

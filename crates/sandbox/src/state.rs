@@ -2,10 +2,12 @@
 
 mod changes;
 mod look;
+mod travel;
 mod verify;
 
 pub use changes::{Content, Diff, DiffOptions, Difference, Packed, Thing};
 pub use look::DigestInfo;
+pub use travel::{Exported, Imported};
 pub use verify::Verified;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -1,6 +1,6 @@
 //! A snapshot becomes an image.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read};
 use std::sync::Arc;
 
 use super::assembly::{Assembly, Blob};
@@ -85,13 +85,20 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
         pack(&[&shelf.empty()], Stack { indexes: &[&index], trees: &trees }, BufWriter::new(writer))
     });
     let packing = packing.context("start a thread (is the limit of processes reached?)")?;
-    let mut assembly = Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default());
-    let unpacked = assembly.unpack(Blob { stream: reader, digest: None }, None, &|_| {});
+    let unpacked = take_layer(home, reader, None);
     let packed = packing.join().map_err(|_| Error::new(ErrorKind::Failed, "the packing was broken off"))?;
     // Who gives up closes the pipe, and the other one only knows that it broke.
     match packed {
-        Err(e) if !is_broken_pipe(&e) => return Err(e),
-        _ => unpacked?,
+        Err(e) if !is_broken_pipe(&e) => Err(e),
+        _ => unpacked,
+    }
+}
+
+/// Unpacks a layer of somebody's into the store; with a digest, its content has to have it. Its name.
+pub(crate) fn take_layer(home: &Home, stream: impl Read, content: Option<&str>) -> Result<Vec<String>> {
+    let mut assembly = Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default());
+    if content.is_none_or(|content| !assembly.reuse(content).unwrap_or(false)) {
+        assembly.unpack(Blob { stream, digest: None }, content, &|_| {})?;
     }
     assembly.publish()
 }

@@ -165,8 +165,19 @@ impl Sandboxes {
         {
             return Ok(info.layers);
         }
+        if snapshot.image == Image::Host {
+            let host = |name: &&String| name.starts_with("host-");
+            return Ok(snapshot.chain.iter().filter(host).cloned().collect());
+        }
         let is_written = |name: &&String| layers::level(name) != merge::LEVEL_FIXED;
         let written = snapshot.chain.iter().take_while(is_written).count();
+        if written == 0 && !matches!(snapshot.image, Image::Directory(_)) {
+            let message = format!(
+                "nothing tells what of snapshot {} came with its image {}; name something to compare it with",
+                snapshot.id, snapshot.image
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         Ok(snapshot.chain[written..].to_vec())
     }
 }
