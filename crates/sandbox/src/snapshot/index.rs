@@ -17,9 +17,6 @@
 //!
 //! Not here: what several layers are together (`digest`, `diff`).
 
-// Until the snapshots themselves are there, only the tests use this.
-#![allow(dead_code)]
-
 mod attributes;
 mod content;
 mod format;
@@ -34,10 +31,11 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 pub(crate) use attributes::counts;
-#[allow(unused_imports)]
-pub(crate) use opener::{Opener, Plain, Wanted};
-#[allow(unused_imports)]
-pub(crate) use scan::{Owners, scan, scan_with};
+#[cfg(test)]
+use opener::{Opener, Plain, Wanted};
+#[cfg(test)]
+use scan::scan_with;
+pub(crate) use scan::{Owners, scan};
 pub(crate) use stat::stamp;
 
 use super::Marks;
@@ -278,6 +276,7 @@ impl Index {
     }
 
     /// Entries of the layer, whiteouts among them, without the root.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> u64 {
         self.facts.entries
     }

@@ -82,7 +82,7 @@ impl<'a> Shelf<'a> {
     /// Where the index of a layer is kept.
     fn place(&self, name: &str) -> PathBuf {
         match is_outside(name) {
-            true => self.home.path("indexes").join(blake3::hash(name.as_bytes()).to_hex().as_str()),
+            true => self.home.path("indexes").join(file_name(name)),
             false => self.home.path("layers").join(name).join("index"),
         }
     }
@@ -103,6 +103,11 @@ impl<'a> Shelf<'a> {
         let _ = keep(&index, kept);
         Ok(index)
     }
+}
+
+/// The file in `indexes` for a directory of the host.
+pub(super) fn file_name(name: &str) -> String {
+    blake3::hash(name.as_bytes()).to_hex().to_string()
 }
 
 /// Whether a layer is a directory of the host, which its owner may change.

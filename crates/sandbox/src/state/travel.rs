@@ -20,6 +20,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, variables};
 use crate::image;
 use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
+use crate::snapshot::digest::Digest;
 use crate::snapshot::index::Index;
 use crate::snapshot::layers;
 use crate::snapshot::pack::{Stack, pack};
@@ -236,7 +237,7 @@ impl Manifest {
                 image: Some(image).filter(|image| !matches!(image, Image::Snapshot(_)))?,
                 from: word("from").filter(plain)?,
                 base: word("base"),
-                digest: word("digest")?,
+                digest: word("digest").filter(|digest| digest.parse::<Digest>().is_ok())?,
                 content: word("layer").filter(is_digest)?,
                 left_out: value.get("left_out")?.as_u64()?,
                 user: word("user").filter(plain)?,

@@ -244,7 +244,7 @@ impl Native {
     /// Removes a top that no box stands on.
     fn discard_top(&self, id: &str, generation: u64) -> Result<()> {
         let dir = File::open(self.home.box_dir(id)).context(format_args!("open box {id}"))?;
-        tree::remove(dir.as_fd(), &format!("top{generation}"))
+        tree::remove(dir.as_fd(), format!("top{generation}"))
             .context(format_args!("remove an old top of {id}"))
     }
 
