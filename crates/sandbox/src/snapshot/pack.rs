@@ -160,6 +160,9 @@ impl<W: Write> Packer<'_, W> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(0o600);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         header.set_size(0);
         self.packed.entries += 1;
         self.out.append_data(&mut header, as_path(&path), io::empty()).context(writing(&path))

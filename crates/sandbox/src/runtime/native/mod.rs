@@ -13,6 +13,7 @@ mod limit;
 mod plan;
 mod probe;
 mod restack;
+mod root;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};

@@ -8,17 +8,15 @@
 //! The swap itself is one call of the kernel's. Whoever dies around it leaves an intent on record; the next one who
 //! holds the box asks it which root it has, and finishes or forgets the intent.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use glasshouse_linux::rustix::fs::XattrFlags;
 use glasshouse_linux::rustix::io::Errno;
-use glasshouse_linux::{descriptor, process, rustix, tree};
+use glasshouse_linux::{descriptor, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
 use glasshouse_protocol::{Reply, Request};
@@ -28,6 +26,7 @@ use crate::home::{BoxRecord, Home, Pending};
 use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
+use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
@@ -37,9 +36,6 @@ use crate::spec::SandboxState;
 
 /// Namespaces that come with the guest's answer.
 const NAMESPACES: [FdRole; 3] = [FdRole::UserNamespace, FdRole::MountNamespace, FdRole::IpcNamespace];
-
-/// The kernel's own bound, for all names of attributes together and for one value.
-const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 
 fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
     home.box_dir(id).join(format!("top{generation}"))
@@ -56,57 +52,6 @@ pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -
     let root = RootOf::read(Path::new(&below.path))?;
     root.give(&top.join("u"))?;
     source(&top)
-}
-
-/// What a box sees of its root directory itself, but for times.
-#[derive(Debug, PartialEq, Eq)]
-struct RootOf {
-    mode: u32,
-    /// `None` without privilege: then everything is ours, and nobody's else in the box.
-    owner: Option<(u32, u32)>,
-    /// Those that are the box's own.
-    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-impl RootOf {
-    fn read(path: &Path) -> Result<RootOf> {
-        let look = || format!("look at {}", path.display());
-        let meta = fs::metadata(path).context(look())?;
-        let kept = rustix::process::geteuid().is_root();
-        let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
-        let listed = match rustix::fs::listxattr(path, &mut names[..]) {
-            // The file system has none, or nobody may look.
-            Err(Errno::OPNOTSUPP | Errno::ACCESS) => 0,
-            listed => listed.map_err(std::io::Error::from).context(look())?,
-        };
-        let mut attributes = BTreeMap::new();
-        for name in names[..listed].split(|byte| *byte == 0) {
-            if !name.starts_with(b"user.") || name.starts_with(b"user.overlay.") {
-                continue;
-            }
-            let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-            let got = match rustix::fs::getxattr(path, name, &mut value[..]) {
-                Err(Errno::NODATA | Errno::ACCESS) => continue,
-                got => got.map_err(std::io::Error::from).context(look())?,
-            };
-            attributes.insert(name.to_vec(), value[..got].to_vec());
-        }
-        let owner = kept.then(|| (meta.uid(), meta.gid()));
-        Ok(RootOf { mode: meta.mode() & 0o7777, owner, attributes })
-    }
-
-    /// In the order in which none of them undoes another.
-    fn give(&self, path: &Path) -> Result<()> {
-        let what = || format!("give {} the attributes of the layer below", path.display());
-        if let Some((uid, gid)) = self.owner {
-            std::os::unix::fs::chown(path, Some(uid), Some(gid)).context(what())?;
-        }
-        for (name, value) in &self.attributes {
-            let set = rustix::fs::setxattr(path, name.as_slice(), value, XattrFlags::empty());
-            set.map_err(std::io::Error::from).context(what())?;
-        }
-        fs::set_permissions(path, Permissions::from_mode(self.mode)).context(what())
-    }
 }
 
 /// A guest that holds still, until this is released or dropped.
