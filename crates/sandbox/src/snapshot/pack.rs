@@ -5,13 +5,17 @@
 //! times of the second, attributes that count and holes' zeros are in it; files with several names are several files.
 //! Devices and sockets are left out and counted.
 
-use std::ffi::{CStr, CString, OsStr};
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use glasshouse_linux::layer::{self, Way};
 use glasshouse_linux::rustix::fs::{fgetxattr, flistxattr, fstat, readlinkat};
 use glasshouse_linux::rustix::io::Errno;
@@ -23,8 +27,10 @@ use crate::error::{Context, Error, ErrorKind, Result};
 
 /// What a name begins with that deletes another.
 const WHITEOUT: &[u8] = b".wh.";
-/// Bytes of a link's target that a header has room for.
-const LINK_BYTES_MAX: usize = 100;
+/// Bytes of a name, and of a link's target, that a header has room for.
+const NAME_BYTES_MAX: usize = 100;
+/// The name of an entry that holds a longer name.
+const LONG_NAME: &[u8] = b"././@LongLink";
 /// The kernel's own bound, for all names of attributes together and for one value.
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
 
@@ -120,6 +126,10 @@ pub(crate) fn pack(from: &[&Index], to: Stack<'_>, out: impl Write) -> Result<Pa
         packed: Packed::default(),
         buffer: vec![0; ATTRIBUTE_BYTES_MAX],
     };
+    // The root is always told: a layer without it would get one of the unpacker's making.
+    if let Some(root) = diff::locate(to.indexes, b".")? {
+        packer.write(b".", &root)?;
+    }
     diff::diff(from, to.indexes, |change| packer.take(change.path, change.from, change.to))?;
     packer.out.into_inner().and_then(|mut out| out.flush()).context("write the layer")?;
     Ok(packer.packed)
@@ -138,7 +148,7 @@ struct Packer<'a, W: Write> {
 
 impl<W: Write> Packer<'_, W> {
     fn take(&mut self, path: &[u8], from: Option<&Node>, to: Option<&Node>) -> Result<()> {
-        if self.gone.as_ref().is_some_and(|gone| is_below(path, gone)) {
+        if path == b"." || self.gone.as_ref().is_some_and(|gone| is_below(path, gone)) {
             return Ok(());
         }
         if from.is_some_and(|from| from.entry.kind == Kind::Directory)
@@ -165,7 +175,7 @@ impl<W: Write> Packer<'_, W> {
         header.set_mtime(0);
         header.set_size(0);
         self.packed.entries += 1;
-        self.out.append_data(&mut header, as_path(&path), io::empty()).context(writing(&path))
+        self.append(header, &path, io::empty())
     }
 
     /// Writes the directories on the way to something, as far as they are not written yet.
@@ -185,18 +195,16 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn add(&mut self, path: &[u8], node: &Node) -> Result<()> {
-        if path != b"." && split(path).1.starts_with(WHITEOUT) {
+        if split(path).1.starts_with(WHITEOUT) {
             let message = format!(
                 "cannot put {} into a layer: a name that begins with `.wh.` means a deletion there",
                 path.escape_ascii()
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        if path != b"." {
-            self.way_to(path)?;
-        }
+        self.way_to(path)?;
         self.write(path, node)?;
-        if node.entry.kind == Kind::Directory && path != b"." {
+        if node.entry.kind == Kind::Directory {
             self.open.push(path.to_vec());
         }
         Ok(())
@@ -218,7 +226,7 @@ impl<W: Write> Packer<'_, W> {
                 header.set_entry_type(EntryType::Regular);
                 header.set_size(entry.size);
                 self.packed.bytes += entry.size;
-                self.out.append_data(&mut header, as_path(path), file).context(writing(path))
+                self.append(header, path, file)
             }
             Kind::Directory => {
                 let (dir, name) = self.to.place(node)?;
@@ -227,25 +235,24 @@ impl<W: Write> Packer<'_, W> {
                 self.attributes(opened.as_fd(), path)?;
                 header.set_entry_type(EntryType::Directory);
                 let path = [path, b"/"].concat();
-                self.out.append_data(&mut header, as_path(&path), io::empty()).context(writing(&path))
+                self.append(header, &path, io::empty())
             }
             Kind::Symlink => {
                 let (dir, name) = self.to.place(node)?;
                 let target = readlinkat(&dir, &name, Vec::new()).context(writing(path))?;
                 header.set_entry_type(EntryType::Symlink);
                 let target = target.to_bytes();
+                let room = target.len().min(NAME_BYTES_MAX);
                 // To the letter: a call for paths would tidy it up.
-                if target.len() <= LINK_BYTES_MAX {
-                    header.set_link_name_literal(target).context(writing(path))?;
-                } else {
-                    let whole = [("linkpath", target)];
-                    self.out.append_pax_extensions(whole).context(writing(path))?;
+                header.set_link_name_literal(&target[..room]).context(writing(path))?;
+                if target.len() > NAME_BYTES_MAX {
+                    self.long(EntryType::GNULongLink, target, path)?;
                 }
-                self.out.append_data(&mut header, as_path(path), io::empty()).context(writing(path))
+                self.append(header, path, io::empty())
             }
             Kind::Fifo => {
                 header.set_entry_type(EntryType::Fifo);
-                self.out.append_data(&mut header, as_path(path), io::empty()).context(writing(path))
+                self.append(header, path, io::empty())
             }
             Kind::Socket | Kind::CharDevice | Kind::BlockDevice | Kind::Whiteout => {
                 self.packed.entries -= 1;
@@ -253,6 +260,28 @@ impl<W: Write> Packer<'_, W> {
                 Ok(())
             }
         }
+    }
+
+    /// Writes one entry. The name goes in as it is: a call for paths takes none that are long and no text.
+    fn append(&mut self, mut header: Header, path: &[u8], data: impl Read) -> Result<()> {
+        if path.len() > NAME_BYTES_MAX {
+            self.long(EntryType::GNULongName, path, path)?;
+        }
+        put_name(&mut header, path);
+        self.out.append(&header, data).context(writing(path))
+    }
+
+    /// Writes a name or a target that is too long for a header, ahead of what it belongs to.
+    fn long(&mut self, kind: EntryType, text: &[u8], path: &[u8]) -> Result<()> {
+        let mut long = Header::new_gnu();
+        long.set_entry_type(kind);
+        long.set_size(text.len() as u64 + 1);
+        long.set_uid(0);
+        long.set_gid(0);
+        long.set_mtime(0);
+        long.set_mode(0o644);
+        put_name(&mut long, LONG_NAME);
+        self.out.append(&long, text.chain(&[0][..])).context(writing(path))
     }
 
     /// Writes the attributes that count ahead of what they belong to.
@@ -269,7 +298,21 @@ impl<W: Write> Packer<'_, W> {
                 let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
                 let got = fgetxattr(file, name, &mut value[..]).context(writing(path))?;
                 value.truncate(got);
-                found.push((format!("SCHILY.xattr.{text}"), value));
+                if text.contains(['=', '\n']) {
+                    let message = format!(
+                        "cannot put {} into a layer: the name of its attribute {text:?} cannot be written there",
+                        path.escape_ascii()
+                    );
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+                // Many readers take an end of line for the end of the value.
+                match value.contains(&b'\n') {
+                    true => found.push((
+                        format!("LIBARCHIVE.xattr.{text}"),
+                        STANDARD_NO_PAD.encode(&value).into_bytes(),
+                    )),
+                    false => found.push((format!("SCHILY.xattr.{text}"), value)),
+                }
             }
         }
         let pairs = found.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
@@ -277,12 +320,16 @@ impl<W: Write> Packer<'_, W> {
     }
 }
 
-fn writing(path: &[u8]) -> String {
-    format!("write {} into a layer", path.escape_ascii())
+/// Puts as much of a name into a header as that has room for, and seals it.
+fn put_name(header: &mut Header, name: &[u8]) {
+    let room = &mut header.as_old_mut().name;
+    let length = name.len().min(room.len());
+    room[..length].copy_from_slice(&name[..length]);
+    header.set_cksum();
 }
 
-fn as_path(path: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(path))
+fn writing(path: &[u8]) -> String {
+    format!("write {} into a layer", path.escape_ascii())
 }
 
 /// The directory of a path, empty at the root, and the name in it.
