@@ -21,13 +21,14 @@ const SETTLE_STEP: Duration = Duration::from_millis(2);
 /// Directories of a home in which nothing may stay. Records and layers are kept by design.
 const EMPTIED: [&str; 4] = ["boxes", "trash", "uids", "names"];
 /// All that a home may hold at its top.
-const TOP_LEVEL: [&str; 12] = [
+const TOP_LEVEL: [&str; 13] = [
     "lock",
     "store",
     "boxes",
     "names",
     "uids",
     "layers",
+    "indexes",
     "snapshots",
     "images",
     "incoming",

@@ -2,12 +2,15 @@
 //! user, by the program, as users do it.
 
 mod crash;
+mod diff;
+mod digest;
 mod faults;
 mod forge;
 mod forks;
 mod killed;
 mod life;
 mod model;
+mod moves;
 mod props;
 mod rerun;
 mod reset;

@@ -85,3 +85,40 @@ fn a_box_that_was_restored_is_reset_to_where_it_began() {
         assert_eq!(stage.sh("ls"), "");
     }
 }
+
+#[test]
+fn a_reset_can_be_verified() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo x > /workspace/a; echo x > /tmp/b");
+        stage.ok(&["exec", &stage.id, "--background", "--", "sleep", "1000"]);
+        let (code, out, err) = stage.house.run(&["reset", &stage.id, "--verify"]);
+        assert_eq!((code, out.trim()), (0, stage.id.as_str()), "{:?}: {err}", stage.house.mode);
+        assert!(err.contains("clean") && !err.contains("not clean"), "{err}");
+        let json = stage.json(&["reset", &stage.id, "--verify"]);
+        assert_eq!(json["verified"]["clean"], true, "{json}");
+        assert!(json["verified"]["difference"].is_null(), "{json}");
+        // Somebody changes what the box stands on, behind everybody's back.
+        let layers = std::fs::read_dir(stage.house.home().join("layers")).expect("a home has layers");
+        let layer = layers.map(|entry| entry.expect("it can be read").path());
+        let layer =
+            layer.into_iter().find(|path| path.join("tree/etc/passwd").exists()).expect("a layer with /etc");
+        let file = layer.join("tree/etc/passwd");
+        let mut text = std::fs::read(&file).expect("it can be read");
+        text.extend(b"intruder:x:0:0::/:/bin/sh\n");
+        std::fs::write(&file, text).expect("it can be written");
+        let (code, _, err) = stage.house.run(&["reset", &stage.id, "--verify"]);
+        assert_eq!(code, 1, "{:?}: {err}", stage.house.mode);
+        assert_eq!(err.trim(), "glass: not clean: /etc/passwd is not what it was");
+        let (code, out, _) = stage.house.run(&["reset", &stage.id, "--verify", "--json"]);
+        assert!(code == 1 && out.contains("\"clean\":false"), "{out}");
+    }
+}
+
+#[test]
+fn what_cannot_be_verified_is_not_reset() {
+    for stage in Stage::each(&["--disk", "8m"]) {
+        stage.sh("echo x > a");
+        assert!(stage.refused(&["reset", &stage.id, "--verify"]).contains("--disk"));
+        assert_eq!(stage.sh("cat a"), "x");
+    }
+}

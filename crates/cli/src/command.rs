@@ -1,14 +1,19 @@
 //! The commands, one file each.
 
 mod attach;
+mod commit;
 mod completions;
 mod cp;
 mod create;
+mod diff;
+mod digest;
 mod doctor;
 mod exec;
+mod export;
 mod fork;
 mod gc;
 mod image;
+mod import;
 mod info;
 mod kill;
 mod list;
@@ -63,12 +68,17 @@ pub(crate) enum Command {
     Log(log::Log),
     Snapshot(snapshot::Snapshot),
     Snapshots(snapshots::Snapshots),
+    Diff(diff::DiffStates),
+    Digest(digest::Digest),
     Reset(reset::Reset),
     Restore(restore::Restore),
     Fork(fork::Fork),
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
+    Commit(commit::Commit),
+    Export(export::Export),
+    Import(import::Import),
     Image(image::Images),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -101,12 +111,17 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Log(command) => command.run(global),
         Command::Snapshot(command) => command.run(global).await,
         Command::Snapshots(command) => command.run(global).await,
+        Command::Diff(command) => command.run(global).await,
+        Command::Digest(command) => command.run(global).await,
         Command::Reset(command) => command.run(global).await,
         Command::Restore(command) => command.run(global).await,
         Command::Fork(command) => command.run(global).await,
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
+        Command::Commit(command) => command.run(global).await,
+        Command::Export(command) => command.run(global).await,
+        Command::Import(command) => command.run(global).await,
         Command::Image(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
@@ -151,6 +166,15 @@ mod tests {
             "glass image list --json",
             "glass image remove a b",
             "glass image inspect a",
+            "glass digest web",
+            "glass diff web",
+            "glass diff a b --stat",
+            "glass diff a b --content --json",
+            "glass diff a --tar -",
+            "glass reset web --verify",
+            "glass commit a -t b:1",
+            "glass export a -o b",
+            "glass import - --name b",
             "glass create --owner 123 --label a=b --label c=d",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -179,6 +203,10 @@ mod tests {
             "glass image",
             "glass image pull",
             "glass image remove",
+            "glass diff",
+            "glass diff a b c",
+            "glass diff a --stat --tar x",
+            "glass commit a",
             "glass run --image A -- ls",
         ] {
             assert!(parsed(line).is_err(), "{line}");

@@ -230,6 +230,7 @@ impl<'a> Layer<'a> {
         let attributes = attributes(entry, name)?;
         let root = self.view.trees[0].try_clone_to_owned()?;
         self.own(root.as_fd(), &attributes)?;
+        self.set_xattrs(root.as_fd(), &attributes)?;
         self.remember(PathBuf::from("."), attributes.mode, attributes.mtime)
     }
 
@@ -269,13 +270,14 @@ impl<'a> Layer<'a> {
                 let attributes = attributes(entry, name)?;
                 self.enter(parents)?;
                 self.clear(last)?;
-                let mode = Mode::from_raw_mode(attributes.mode & 0o777);
-                rustix::fs::mknodat(self.dir()?, last, FileType::Fifo, mode, 0)?;
-                rustix::fs::chmodat(self.dir()?, last, mode, AtFlags::empty())?;
+                rustix::fs::mknodat(self.dir()?, last, FileType::Fifo, Mode::empty(), 0)?;
                 if self.owners == Owners::Kept {
                     let owner = (Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)));
                     rustix::fs::chownat(self.dir()?, last, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
                 }
+                // After the owner, who takes bits of it away.
+                let mode = Mode::from_raw_mode(self.file_mode(attributes.mode));
+                rustix::fs::chmodat(self.dir()?, last, mode, AtFlags::empty())?;
                 Ok(())
             }
             other => {
@@ -656,13 +658,44 @@ fn attributes(entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attri
     if let Some(extensions) = entry.pax_extensions()? {
         for extension in extensions {
             let extension = extension?;
-            let Some(name) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.") else { continue };
-            if is_kept(name) && xattrs.len() < ATTRIBUTES_MAX {
-                xattrs.push((name.to_vec(), extension.value_bytes().to_vec()));
+            let key = extension.key_bytes();
+            let found = match key.strip_prefix(b"SCHILY.xattr.") {
+                Some(name) => Some((name, extension.value_bytes().to_vec())),
+                // For values that the plain way of writing them has no room for, an end of line for example.
+                None => key.strip_prefix(b"LIBARCHIVE.xattr.").zip(from_base64(extension.value_bytes())),
+            };
+            let Some((name, value)) = found else { continue };
+            // Some tools write both.
+            let known = xattrs.iter().any(|(other, _)| other == name);
+            if is_kept(name) && !known && xattrs.len() < ATTRIBUTES_MAX {
+                xattrs.push((name.to_vec(), value));
             }
         }
     }
     Ok(Attributes { mode, uid, gid, mtime, xattrs })
+}
+
+/// What base64 stands for, with or without its padding. `None`: it is none.
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut held, mut bits) = (0u32, 0);
+    for byte in text.iter().copied().filter(|byte| *byte != b'=') {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        held = (held & 0xff) << 6 | u32::from(six);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits) as u8);
+        }
+    }
+    Some(bytes)
 }
 
 /// Attributes that mean the same everywhere, and nothing to overlayfs.

@@ -10,7 +10,10 @@
 //!                top<n>/{u,w} what the box wrote since it was last restacked
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
+//!                index        what lies in it, as far as somebody has asked
 //!   layers/<name>/tree        read-only layers shared by boxes
+//!                 index       what lies in it, as far as somebody has asked
+//!   indexes/                  the same of directories of the host that are layers
 //!   images/<name>.json        what an image consists of
 //!   snapshots/<id>.json       states that can be gone back to: a chain of layers each
 //!   incoming/<name>/          what is being made or unpacked
@@ -69,6 +72,7 @@ impl Home {
             "names",
             "uids",
             "layers",
+            "indexes",
             "snapshots",
             "images",
             "incoming",

@@ -51,7 +51,10 @@ pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
-pub use state::SnapshotOptions;
+pub use state::{
+    Content, Diff, DiffOptions, Difference, DigestInfo, Exported, Imported, Packed, SnapshotOptions, Thing,
+    Verified,
+};
 pub use task::{TaskInfo, TaskPhase, TaskSpec};
 
 /// The guest's program, as it is put into every box.

@@ -1,5 +1,15 @@
 //! What can be done with a box's state: kept, gone back to, copied, stopped.
 
+mod changes;
+mod look;
+mod travel;
+mod verify;
+
+pub use changes::{Content, Diff, DiffOptions, Difference, Packed, Thing};
+pub use look::DigestInfo;
+pub use travel::{Exported, Imported};
+pub use verify::Verified;
+
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};

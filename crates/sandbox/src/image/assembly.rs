@@ -179,6 +179,13 @@ impl Assembly {
         Ok((unpacked, digest_text(&content), digest_text(&sent.hash.finalize())))
     }
 
+    /// Moves the layers to their places, and no more. Their names, uppermost first.
+    pub(super) fn publish(mut self) -> Result<Vec<String>> {
+        self.fresh.retain(|name| self.layers.contains(name));
+        self.incoming.publish(&self.fresh)?;
+        Ok(self.layers.into_iter().rev().collect())
+    }
+
     /// Adds what is missing to run boxes from it, moves the layers to their places and writes the record.
     pub(super) fn finish(mut self, reference: &Reference, digest: &str, config: Config) -> Result<ImageInfo> {
         if self.layers.is_empty() {

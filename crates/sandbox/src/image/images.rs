@@ -5,9 +5,10 @@ use std::pin::pin;
 
 use super::pull::{self, Halt, PullOptions, Stop};
 use super::store::{self, ImageInfo};
-use super::{Reference, import};
+use super::{Reference, commit, import};
 use crate::error::{ErrorKind, Result};
 use crate::sandboxes::{Sandboxes, blocking};
+use crate::snapshot::records;
 use crate::spec::Image;
 
 impl Sandboxes {
@@ -41,6 +42,12 @@ impl Sandboxes {
                 work.await
             }
         }
+    }
+
+    /// Makes an image of a snapshot. Nothing is copied, and the image stays when the snapshot is removed.
+    pub async fn commit(&self, snapshot: &str, name: &str) -> Result<ImageInfo> {
+        let (home, snapshot, name) = (self.home().clone(), snapshot.to_owned(), name.to_owned());
+        blocking(move || commit::commit(&home, &records::find(&home, &snapshot)?, &name)).await
     }
 
     /// The images that are here, by name.

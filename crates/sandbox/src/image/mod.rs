@@ -8,11 +8,13 @@
 //! | `registry` | a registry: documents, blobs, logins |
 //! | `pull` | from a registry into the store |
 //! | `import` | from an archive or a directory into the store |
+//! | `commit` | from a snapshot into the store |
 //! | `assembly` | layers decompressed, checked and unpacked, one on top of the other |
 //! | `store` | records of images, and the layers that they name |
 //! | `images` | what the library offers of all this |
 
 mod assembly;
+mod commit;
 pub(crate) mod host;
 mod images;
 mod import;
@@ -30,13 +32,15 @@ use glasshouse_linux::rustix;
 use glasshouse_linux::unpack::Chain;
 use glasshouse_protocol::plan::Source;
 
+pub(crate) use commit::take_layer;
 pub use manifest::ImageConfig;
+pub(crate) use manifest::digest_text;
 pub use pull::{PullOptions, PullPhase, PullProgress, Stop};
 pub(crate) use reference::Reference;
 pub use registry::Credentials;
 pub use store::ImageInfo;
 pub(crate) use store::references;
-pub(crate) use store::{Incoming, clean_incoming};
+pub(crate) use store::{Incoming, clean_incoming, image};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
@@ -100,7 +104,7 @@ fn snapshot(home: &Home, name: &str) -> Result<Base> {
 
 /// An image of the store.
 fn stored(home: &Home, name: &str) -> Result<Base> {
-    let info = store::image(home, name)?;
+    let info = image(home, name)?;
     let layers = layers::sources(home, &info.layers).map_err(|e| {
         let message =
             format!("the image {name:?} has lost a layer; `glass image pull {name}` fetches it: {e}");

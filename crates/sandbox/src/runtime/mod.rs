@@ -8,6 +8,7 @@ mod start;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -64,6 +65,15 @@ pub(crate) struct Taken {
     pub(crate) processes: u64,
 }
 
+/// A box that does not move.
+pub(crate) struct Still<'a> {
+    pub(crate) record: &'a BoxRecord,
+    /// What it has written since it was last given a root.
+    pub(crate) upper: &'a Path,
+    /// Processes in it beside its first one.
+    pub(crate) processes: u64,
+}
+
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they
 /// end and whoever removes the box.
 #[derive(Debug, Default)]
@@ -93,6 +103,8 @@ pub(crate) trait Runtime: Send + Sync {
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream>;
     /// Makes a layer with this name of what the box has written.
     fn snapshot(&self, id: &str, layer: &str) -> Result<Taken>;
+    /// Has somebody look at a box while nothing in it moves.
+    fn hold_still(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()>;
     /// Kills everything in a box but its first process, and puts it on this chain with an empty top.
     fn restore(&self, id: &str, chain: Vec<String>) -> Result<()>;
     /// Ends a box and keeps what it has written.

@@ -15,7 +15,9 @@ use crate::home::Home;
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Feature, Runtime, RuntimeReport, Taken, connect_in, describe, native};
+use crate::runtime::{
+    Created, Facts, Feature, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native,
+};
 use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
 
 pub(crate) struct Process {
@@ -151,6 +153,10 @@ impl Runtime for Process {
     }
 
     fn snapshot(&self, _: &str, _: &str) -> Result<Taken> {
+        Err(no_state())
+    }
+
+    fn hold_still(&self, _: &str, _: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
         Err(no_state())
     }
 

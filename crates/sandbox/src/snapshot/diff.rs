@@ -3,9 +3,6 @@
 //! The walk goes down both trees at once and leaves out every directory of which the indexes tell that it is
 //! the same on both sides.
 
-// Until the snapshots themselves are there, only the tests use this.
-#![allow(dead_code)]
-
 #[cfg(test)]
 mod tests;
 
@@ -115,6 +112,7 @@ pub(crate) fn locate(chain: &[&Index], path: &[u8]) -> Result<Option<Node>> {
 }
 
 /// What the directory at this path holds, sorted by name. `None`: there is no such directory.
+#[cfg(test)]
 pub(crate) fn entries(chain: &[&Index], path: &[u8]) -> Result<Option<Vec<Node>>> {
     let merged = Merged::with_paths(chain)?;
     match merged.node(path)? {

@@ -11,9 +11,6 @@
 //! the hash of its listing is in the index: the price is that of the directories that were touched, not of
 //! the tree.
 
-// Until the snapshots themselves are there, only the tests use this.
-#![allow(dead_code)]
-
 pub(super) mod merged;
 #[cfg(test)]
 pub(super) mod overlay;
@@ -34,13 +31,6 @@ const TREE: &[u8] = b"glasshouse tree 1\n";
 /// The state of a tree. Written as `b3:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest([u8; 32]);
-
-impl Digest {
-    /// The bytes of the hash.
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

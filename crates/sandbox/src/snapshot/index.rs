@@ -17,9 +17,6 @@
 //!
 //! Not here: what several layers are together (`digest`, `diff`).
 
-// Until the snapshots themselves are there, only the tests use this.
-#![allow(dead_code)]
-
 mod attributes;
 mod content;
 mod format;
@@ -33,10 +30,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-#[allow(unused_imports)]
-pub(crate) use opener::{Opener, Plain, Wanted};
-#[allow(unused_imports)]
-pub(crate) use scan::{Owners, scan, scan_with};
+pub(crate) use attributes::counts;
+#[cfg(test)]
+use opener::{Opener, Plain, Wanted};
+#[cfg(test)]
+use scan::scan_with;
+pub(crate) use scan::{Owners, scan};
+pub(crate) use stat::stamp;
 
 use super::Marks;
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -230,6 +230,25 @@ impl Index {
         })
     }
 
+    /// A layer with nothing in it, whose root everybody may read.
+    pub(crate) fn empty(marks: Marks, owners: Owners) -> Index {
+        let dir = Dir { opaque: false, redirect: None, redirects_below: false, record: Record::default() };
+        let root = Entry {
+            name: Box::default(),
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            content: super::digest::listing(&[]),
+            xattrs: None,
+            stamp: Stamp::default(),
+            dir: Some(dir),
+        };
+        let facts = Facts { scanned_at: Time::default(), entries: 0, racy: false, marks, owners };
+        Index { facts, root, records: Records::Memory(Vec::new()) }
+    }
+
     /// Writes all of it. That it reaches the disk, and its place only when it is whole, is the caller's part.
     pub(crate) fn write(&self, mut file: impl Write) -> Result<()> {
         let what = "write the index of a layer";
@@ -246,12 +265,18 @@ impl Index {
         file.flush().context(what)
     }
 
+    /// Whether it was made under these rules.
+    pub(crate) fn follows(&self, marks: Marks, owners: Owners) -> bool {
+        (self.facts.marks, self.facts.owners) == (marks, owners)
+    }
+
     /// The directory that the layer is.
     pub(crate) fn root(&self) -> &Entry {
         &self.root
     }
 
     /// Entries of the layer, whiteouts among them, without the root.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> u64 {
         self.facts.entries
     }

@@ -23,7 +23,7 @@ use glasshouse_protocol::plan::Source;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in};
 use crate::image;
-use crate::snapshot::{merge, records};
+use crate::snapshot::{merge, records, shelf};
 
 /// Layers that the kernel can stack.
 pub(crate) const CHAIN_MAX: usize = 500;
@@ -141,6 +141,12 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
         if !referenced.contains(&name) {
             discard(home, "layers", &name)?;
             swept += 1;
+        }
+    }
+    let indexes: BTreeSet<String> = referenced.iter().map(|name| shelf::file_name(name)).collect();
+    for name in names_in(&home.path("indexes"))? {
+        if !indexes.contains(&name) {
+            discard(home, "indexes", &name)?;
         }
     }
     // Nobody is at work, so what lies here was left by somebody who was killed.

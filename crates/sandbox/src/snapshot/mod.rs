@@ -17,8 +17,10 @@
 //! |---|---|
 //! | `layers` | the store: which layers there are, who refers to them, what nobody refers to |
 //! | `index` | what one layer holds, with the hash of every content, in a file that is read in parts |
+//! | `shelf` | indexes that are kept, and made when they are missing |
 //! | `digest` | one number for the merged view of a chain |
 //! | `diff` | what differs between two chains |
+//! | `pack` | what differs as a layer in a tar stream |
 //! | `copy` | a layer as the copy of a live top |
 //! | `merge` | one layer out of several neighbours, so that chains stay short |
 //!
@@ -34,7 +36,9 @@ pub(crate) mod digest;
 pub(crate) mod index;
 pub(crate) mod layers;
 pub(crate) mod merge;
+pub(crate) mod pack;
 pub(crate) mod records;
+pub(crate) mod shelf;
 
 use std::fs::File;
 use std::io::Read;

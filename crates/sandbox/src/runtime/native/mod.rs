@@ -13,6 +13,7 @@ mod limit;
 mod plan;
 mod probe;
 mod restack;
+mod root;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +34,7 @@ use crate::home::{BoxRecord, Claim, Home, UIDS};
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Taken, connect_in, describe};
+use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
 use plan::{Decisions, Users};
 
@@ -162,7 +163,7 @@ impl Native {
         let users = self.users(id, user, shift)?;
         let top = match limits.memory_top {
             Some((bytes, inodes)) => Top::Memory { bytes, inodes },
-            None => Top::Directory(restack::make_top(&self.home, id, 0)?),
+            None => Top::Directory(restack::make_top(&self.home, id, 0, restack::uppermost(&base.layers)?)?),
         };
         self.raise(Site { id, spec, base, claim, users, top, limits, level, generation: 0, before: None })
     }
@@ -397,6 +398,10 @@ impl Runtime for Native {
 
     fn snapshot(&self, id: &str, layer: &str) -> Result<Taken> {
         self.take_snapshot(id, layer)
+    }
+
+    fn hold_still(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
+        self.look_at(id, look)
     }
 
     fn restore(&self, id: &str, chain: Vec<String>) -> Result<()> {

@@ -13,10 +13,11 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use glasshouse_linux::{descriptor, process, rustix, tree};
+use glasshouse_linux::rustix::io::Errno;
+use glasshouse_linux::{descriptor, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
 use glasshouse_protocol::{Reply, Request};
@@ -26,9 +27,10 @@ use crate::home::{BoxRecord, Home, Pending};
 use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
+use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
 use crate::runtime::start::{self, Failed, Parcel, Unchanged};
-use crate::runtime::{Created, Runtime, Taken, connect_in};
+use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
 use crate::snapshot::layers;
 use crate::snapshot::records::Method;
 use crate::spec::SandboxState;
@@ -45,14 +47,16 @@ fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
     home.box_dir(id).join(format!("top{generation}"))
 }
 
-/// Makes an empty top, with the root's own attributes as the layer below has them.
-pub(super) fn make_top(home: &Home, id: &str, generation: u64) -> Result<Source> {
+/// Makes an empty top, with the root's own attributes as the layer below has them: overlay shows those of the top.
+pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
     let top = top_dir(home, id, generation);
     for dir in [top.clone(), top.join("u"), top.join("w")] {
         fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
         let open = Permissions::from_mode(0o755);
         fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
     }
+    let root = RootOf::read(Path::new(&below.path))?;
+    root.give(&top.join("u"))?;
     source(&top)
 }
 
@@ -179,6 +183,13 @@ impl Native {
         self.home.write_record(record)
     }
 
+    /// The same for a box that was being snapshotted while it was stopped.
+    fn settle_stopped(&self, record: &mut BoxRecord) -> Result<()> {
+        let Some(pending) = record.pending.take() else { return Ok(()) };
+        self.adopt(record, pending)?;
+        self.home.write_record(record)
+    }
+
     /// The box stands on what was intended.
     fn adopt(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
         let id = record.info.id.clone();
@@ -221,7 +232,7 @@ impl Native {
         lowers.extend(layers::sources(&self.home, below)?);
         let (top, in_memory) = match limits.memory_top {
             Some((bytes, inodes)) => (Top::Memory { bytes, inodes }, true),
-            None => (Top::Directory(self.make_next_top(&id, generation)?), false),
+            None => (Top::Directory(self.make_next_top(&id, generation, uppermost(&lowers)?)?), false),
         };
         record.pending = Some(pending);
         self.home.write_record(record)?;
@@ -283,10 +294,49 @@ impl Native {
         Ok(Error::new(ErrorKind::Gone, message))
     }
 
-    fn make_next_top(&self, id: &str, generation: u64) -> Result<Source> {
+    fn make_next_top(&self, id: &str, generation: u64, below: &Source) -> Result<Source> {
         // What somebody left who was killed before he had said so.
         self.discard_top(id, generation)?;
-        make_top(&self.home, id, generation)
+        make_top(&self.home, id, generation, below)
+    }
+
+    /// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
+    fn is_untouched(&self, upper: &Path, record: &BoxRecord) -> Result<bool> {
+        let mut entries = fs::read_dir(upper).context(format_args!("look at {}", upper.display()))?;
+        if entries.next().is_some() {
+            return Ok(false);
+        }
+        let Some(below) = record.info.chain.first() else { return Ok(false) };
+        Ok(RootOf::read(upper)? == RootOf::read(&layers::path(&self.home, below))?)
+    }
+
+    /// Looks at what a box has written while nothing in it moves.
+    pub(super) fn look_at(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.record_of(id)?;
+        let stopped = record.info.state == SandboxState::Stopped;
+        if !stopped {
+            record = self.running(id)?;
+        }
+        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
+            let message = format!(
+                "box {id} keeps what it writes in memory, because its disk is limited (--disk); \
+                 nobody can look at that from outside"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let held = if stopped { None } else { Some(Held::take(&self.home, &record, false)?) };
+        match &held {
+            Some(held) => self.settle(&mut record, held.generation)?,
+            None => self.settle_stopped(&mut record)?,
+        }
+        let upper = top_dir(&self.home, id, record.info.generation).join("u");
+        let processes = held.as_ref().map_or(0, |held| held.processes);
+        let done = look(Still { record: &record, upper: &upper, processes });
+        if let Some(held) = held {
+            held.release(false)?;
+        }
+        done
     }
 
     /// The image's side of a box, without its layers.
@@ -321,7 +371,7 @@ impl Native {
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
         let upper = top_dir(&self.home, id, record.info.generation).join("u");
-        if is_untouched(&upper)? {
+        if self.is_untouched(&upper, &record)? {
             held.release(false)?;
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
         }
@@ -351,13 +401,13 @@ impl Native {
     fn snapshot_stopped(&self, record: &mut BoxRecord, layer: &str) -> Result<Taken> {
         let id = record.info.id.clone();
         let upper = top_dir(&self.home, &id, record.info.generation).join("u");
-        let untouched = !upper.is_dir() || is_untouched(&upper)?;
+        let untouched = !upper.is_dir() || self.is_untouched(&upper, record)?;
         if untouched {
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain.clone(), processes: 0 });
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
         let generation = record.info.generation + 1;
-        self.make_next_top(&id, generation)?;
+        self.make_next_top(&id, generation, &source(&upper)?)?;
         let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
         record.pending = Some(pending.clone());
         self.home.write_record(record)?;
@@ -426,11 +476,7 @@ impl Native {
                 return Err(Error::new(ErrorKind::Gone, message));
             }
         }
-        if let Some(pending) = record.pending.take() {
-            // It was being snapshotted while it was stopped.
-            self.adopt(&mut record, pending)?;
-            self.home.write_record(&record)?;
-        }
+        self.settle_stopped(&mut record)?;
         let mut spec = record.spec.clone();
         // Whoever it was to die with has not waited.
         spec.owner = None;
@@ -456,7 +502,7 @@ impl Native {
 }
 
 /// Overlay refuses a work directory that an unsynced mount has left; there is nothing in it that anybody needs.
-fn renew_work(top: &std::path::Path) -> Result<()> {
+fn renew_work(top: &Path) -> Result<()> {
     let dir = File::open(top).context(format_args!("open {}", top.display()))?;
     tree::remove(dir.as_fd(), "w").context(format_args!("empty {}/w", top.display()))?;
     let work = top.join("w");
@@ -464,16 +510,11 @@ fn renew_work(top: &std::path::Path) -> Result<()> {
     fs::set_permissions(&work, Permissions::from_mode(0o755)).context(format_args!("open {}", work.display()))
 }
 
-/// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
-fn is_untouched(upper: &std::path::Path) -> Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let look = || format!("look at {}", upper.display());
-    let mut entries = fs::read_dir(upper).context(look())?;
-    let meta = fs::metadata(upper).context(look())?;
-    let own = rustix::process::geteuid().as_raw();
-    Ok(entries.next().is_none() && meta.mode() & 0o7777 == 0o755 && meta.uid() == own)
+/// The layer whose root a fresh top takes after.
+pub(super) fn uppermost(layers: &[Source]) -> Result<&Source> {
+    layers.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "a box needs at least one layer"))
 }
 
 fn is_busy(failure: &glasshouse_protocol::plan::StepFailure) -> bool {
-    failure.errno == rustix::io::Errno::BUSY.raw_os_error() && failure.on == "the old root"
+    failure.errno == Errno::BUSY.raw_os_error() && failure.on == "the old root"
 }

@@ -73,7 +73,7 @@ impl Attributes {
 }
 
 /// Whether an attribute is part of what a box sees of the file.
-fn counts(name: &[u8]) -> bool {
+pub(crate) fn counts(name: &[u8]) -> bool {
     name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") || name == b"security.capability"
 }
 

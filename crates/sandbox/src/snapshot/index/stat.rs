@@ -41,7 +41,7 @@ pub(super) fn size(kind: Kind, stat: &Stat) -> u64 {
     }
 }
 
-pub(super) fn stamp(stat: &Stat) -> Stamp {
+pub(crate) fn stamp(stat: &Stat) -> Stamp {
     Stamp {
         ino: stat.st_ino,
         ctime: Time { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },

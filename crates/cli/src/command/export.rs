@@ -1,0 +1,65 @@
+//! `glass export`: a snapshot in one file.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueHint};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::output;
+use crate::words::count;
+
+/// Write a snapshot to a file that `glass import` takes, here or elsewhere
+#[derive(Debug, Args)]
+#[command(after_help = "\
+All that it shows is in the file; of boxes of the image `host`, what they have written on top of it.
+
+Examples:
+  glass export before-upgrade -o state.tar.zst
+  glass export web-ready | ssh other glass import -")]
+pub(crate) struct Export {
+    /// The snapshot: its id, the beginning of it, or its name
+    snapshot: String,
+    /// The file [default: stdout]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+impl Export {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let out: Box<dyn Write + Send> = match &self.output {
+            Some(path) => {
+                Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+            }
+            None if io::stdout().is_terminal() => {
+                bail!("a snapshot is nothing for a terminal; say -o FILE, or send stdout somewhere else")
+            }
+            None if global.json => bail!("stdout cannot be a snapshot and JSON at once; say -o FILE"),
+            None => Box::new(io::stdout()),
+        };
+        let exported = match global.open()?.export(&self.snapshot, out).await {
+            Ok(exported) => exported,
+            Err(error) => {
+                // Nobody shall take half a file for a whole one.
+                if let Some(path) = &self.output {
+                    let _ = std::fs::remove_file(path);
+                }
+                return Err(error.into());
+            }
+        };
+        if exported.left_out > 0 {
+            let left_out = count(exported.left_out as usize, "device or socket", "devices and sockets");
+            global.say(&format!("{left_out} left out: the file has no place for them"));
+        }
+        if global.json {
+            output::print_json(&json!({
+                "id": exported.id, "digest": exported.digest, "layer_bytes": exported.layer_bytes,
+                "left_out": exported.left_out,
+            }))?;
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,109 @@
+//! A snapshot becomes an image.
+
+use std::io::{self, BufWriter, Read};
+use std::sync::Arc;
+
+use super::assembly::{Assembly, Blob};
+use super::manifest::ImageConfig;
+use super::reference::Reference;
+use super::store::{self, ImageInfo, Incoming};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::Home;
+use crate::snapshot::index::{Index, Kind};
+use crate::snapshot::pack::{Stack, pack};
+use crate::snapshot::records::SnapshotInfo;
+use crate::snapshot::shelf::Shelf;
+use crate::snapshot::{diff, digest, layers};
+use crate::spec::Image;
+
+/// Writes an image that shows what the snapshot shows, and runs commands as its box did.
+pub(super) fn commit(home: &Home, snapshot: &SnapshotInfo, name: &str) -> Result<ImageInfo> {
+    let reference: Reference = name.parse()?;
+    snapshot.check_durable()?;
+    let store = home.store_shared()?;
+    let before = store::image(home, name).is_ok();
+    let mut chain = snapshot.chain.clone();
+    let mut config = ImageConfig::default();
+    match &snapshot.image {
+        Image::Host => {
+            let message = format!(
+                "snapshot {} is of the image `host`: its /usr is this machine's and in no layer, so it cannot be \
+                 an image; `glass fork {0}` makes boxes of it, `glass diff {0} --tar` writes what was done",
+                snapshot.id
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Image::Directory(path) => {
+            // An image does not stand on a directory that its owner may change.
+            let root = layers::of_directory(&path.to_string_lossy());
+            let at = chain.iter().position(|layer| *layer == root).unwrap_or(chain.len());
+            chain.splice(at.., take_in(home, root)?);
+        }
+        Image::Stored(image) | Image::Remote(image) => {
+            config = store::image(home, image).map(|info| info.config).unwrap_or_default();
+        }
+        Image::Snapshot(_) | Image::OciArchive(_) | Image::DockerArchive(_) => {}
+    }
+    config.env = snapshot.env.clone();
+    config.user = snapshot.user.clone();
+    config.workdir = snapshot.cwd.clone();
+    let mut shelf = Shelf::new(home);
+    let empty = shelf.empty();
+    let indexes = shelf.chain(&chain)?;
+    let indexes: Vec<&Index> = indexes.iter().map(AsRef::as_ref).collect();
+    let mut size_bytes = 0;
+    diff::diff(&[&empty], &indexes, |change| {
+        let file = change.to.filter(|node| node.entry.kind == Kind::File);
+        size_bytes += file.map_or(0, |node| node.entry.size);
+        Ok(())
+    })?;
+    layers::sync(home)?;
+    let info = ImageInfo {
+        name: reference.to_string(),
+        digest: digest::digest(&indexes)?.to_string(),
+        config,
+        layers: chain,
+        created_ms: store::now_ms(),
+        size_bytes,
+        left_out: 0,
+    };
+    store::write(home, &reference, &info)?;
+    drop(store);
+    if before {
+        layers::sweep(home)?;
+    }
+    Ok(info)
+}
+
+/// Makes a layer of the store out of a directory of the host. Its name.
+fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
+    let (reader, writer) = io::pipe().context("make a pipe")?;
+    let house = home.clone();
+    let packing = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
+        let mut shelf = Shelf::new(&house);
+        let (index, trees) = (shelf.layer(&root)?, shelf.trees(&[root]));
+        pack(&[&shelf.empty()], Stack { indexes: &[&index], trees: &trees }, BufWriter::new(writer))
+    });
+    let packing = packing.context("start a thread (is the limit of processes reached?)")?;
+    let unpacked = take_layer(home, reader, None);
+    let packed = packing.join().map_err(|_| Error::new(ErrorKind::Failed, "the packing was broken off"))?;
+    // Who gives up closes the pipe, and the other one only knows that it broke.
+    match packed {
+        Err(e) if !is_broken_pipe(&e) => Err(e),
+        _ => unpacked,
+    }
+}
+
+/// Unpacks a layer of somebody's into the store; with a digest, its content has to have it. Its name.
+pub(crate) fn take_layer(home: &Home, stream: impl Read, content: Option<&str>) -> Result<Vec<String>> {
+    let mut assembly = Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default());
+    if content.is_none_or(|content| !assembly.reuse(content).unwrap_or(false)) {
+        assembly.unpack(Blob { stream, digest: None }, content, &|_| {})?;
+    }
+    assembly.publish()
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::BrokenPipe)
+}

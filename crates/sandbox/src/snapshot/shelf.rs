@@ -1,0 +1,131 @@
+//! Indexes that are kept, and made when they are missing.
+//!
+//! | of what | where its index is kept | how long it is good |
+//! |---|---|---|
+//! | a layer of the store | beside its tree | for ever: a layer never changes |
+//! | a directory of the host | in `indexes`, by a hash of its path | only to save reading what has not changed since |
+//! | what a box has written | in the box's directory | the same |
+//!
+//! An index that is damaged, or was made under other rules, is as good as none.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::index::{Index, Owners, scan};
+use super::{Marks, layers};
+use crate::error::{Context, Result};
+use crate::home::Home;
+
+/// Indexes at hand. Two chains that share a layer are given the same one, which spares them comparing it.
+pub(crate) struct Shelf<'a> {
+    home: &'a Home,
+    marks: Marks,
+    owners: Owners,
+    layers: BTreeMap<String, Rc<Index>>,
+}
+
+impl<'a> Shelf<'a> {
+    pub(crate) fn new(home: &'a Home) -> Shelf<'a> {
+        let marks = Marks::here();
+        // Without privilege, everything is one user's, in the box and on the disk.
+        let owners = if marks == Marks::Trusted { Owners::Kept } else { Owners::One };
+        Shelf { home, marks, owners, layers: BTreeMap::new() }
+    }
+
+    /// The indexes of a chain, uppermost first.
+    pub(crate) fn chain(&mut self, names: &[String]) -> Result<Vec<Rc<Index>>> {
+        names.iter().map(|name| self.layer(name)).collect()
+    }
+
+    /// Where the trees of a chain are.
+    pub(crate) fn trees(&self, names: &[String]) -> Vec<PathBuf> {
+        names.iter().map(|name| layers::path(self.home, name)).collect()
+    }
+
+    /// What a layer holds.
+    pub(crate) fn layer(&mut self, name: &str) -> Result<Rc<Index>> {
+        if let Some(index) = self.layers.get(name) {
+            return Ok(index.clone());
+        }
+        let kept = self.place(name);
+        let before = self.read(&kept);
+        let index = match before {
+            Some(index) if !is_outside(name) => index,
+            before => self.scan(&layers::path(self.home, name), &kept, before.as_ref())?,
+        };
+        let index = Rc::new(index);
+        self.layers.insert(name.to_owned(), index.clone());
+        Ok(index)
+    }
+
+    /// A layer with nothing in it.
+    pub(crate) fn empty(&self) -> Index {
+        Index::empty(self.marks, self.owners)
+    }
+
+    /// What a layer holds now, whatever is known of it. The kept index is left alone.
+    pub(crate) fn layer_now(&self, name: &str) -> Result<Index> {
+        let before = self.read(&self.place(name));
+        self.walk(&layers::path(self.home, name), before.as_ref())
+    }
+
+    /// What a box has written.
+    pub(crate) fn top(&self, id: &str, upper: &Path) -> Result<Index> {
+        let kept = self.home.box_dir(id).join("index");
+        self.scan(upper, &kept, self.read(&kept).as_ref())
+    }
+
+    /// Where the index of a layer is kept.
+    fn place(&self, name: &str) -> PathBuf {
+        match is_outside(name) {
+            true => self.home.path("indexes").join(file_name(name)),
+            false => self.home.path("layers").join(name).join("index"),
+        }
+    }
+
+    fn read(&self, path: &Path) -> Option<Index> {
+        let index = Index::open(File::open(path).ok()?).ok()?;
+        index.follows(self.marks, self.owners).then_some(index)
+    }
+
+    fn walk(&self, tree: &Path, before: Option<&Index>) -> Result<Index> {
+        let dir = File::open(tree).context(format_args!("open {}", tree.display()))?;
+        scan(dir.as_fd(), self.marks, self.owners, before)
+    }
+
+    fn scan(&self, tree: &Path, kept: &Path, before: Option<&Index>) -> Result<Index> {
+        let index = self.walk(tree, before)?;
+        // Without it the next one reads more, and finds the same.
+        let _ = keep(&index, kept);
+        Ok(index)
+    }
+}
+
+/// The file in `indexes` for a directory of the host.
+pub(super) fn file_name(name: &str) -> String {
+    blake3::hash(name.as_bytes()).to_hex().to_string()
+}
+
+/// Whether a layer is a directory of the host, which its owner may change.
+fn is_outside(name: &str) -> bool {
+    name.starts_with("dir:")
+}
+
+/// Puts an index in its place, whole or not at all. Others may do the same at the same time.
+fn keep(index: &Index, path: &Path) -> Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("~{}", crate::sandboxes::new_id()?));
+    let temporary = PathBuf::from(name);
+    let file = File::create_new(&temporary).context(format_args!("make {}", temporary.display()))?;
+    let kept = index
+        .write(BufWriter::new(file))
+        .and_then(|()| fs::rename(&temporary, path).context(format_args!("rename {}", temporary.display())));
+    if kept.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    kept
+}

@@ -1,0 +1,439 @@
+//! Snapshots that go from one home to another, in one file.
+//!
+//! ```text
+//!  zstd ( tar ( snapshot.json   what it is: image, user, environment, digest of the tree, digest of the layer
+//!               layer.tar       all that it shows, as one layer; of the image `host`, what differs from that ) )
+//! ```
+//! Whoever imports one trusts nothing in it: the layer is unpacked as those of images are, within their bounds, its
+//! content has to have the promised digest, and the tree that comes out of it too. Without root, owners and set-id bits
+//! cannot be kept; then the tree may have another digest, and that is said.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::look::{Found, shelf_state};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{Home, variables};
+use crate::image;
+use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
+use crate::snapshot::Marks;
+use crate::snapshot::digest::Digest;
+use crate::snapshot::index::Index;
+use crate::snapshot::layers;
+use crate::snapshot::pack::{Stack, pack};
+use crate::snapshot::records::{self, Method, SnapshotInfo};
+use crate::snapshot::shelf::Shelf;
+use crate::spec::Image;
+
+const FORMAT: &str = "glasshouse snapshot";
+const VERSION: u64 = 1;
+const MANIFEST: &str = "snapshot.json";
+const LAYER: &str = "layer.tar";
+/// Bytes of what a file says of itself.
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// Memory for decompression, as for layers of images.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// How hard to compress: 0 is what zstd takes for the best bargain.
+const ZSTD_LEVEL: i32 = 0;
+
+/// A snapshot that was written to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Which.
+    pub id: String,
+    /// The digest of its tree.
+    pub digest: String,
+    /// Bytes of its layer before it was compressed.
+    pub layer_bytes: u64,
+    /// Devices and sockets, which are not in the file.
+    pub left_out: u64,
+}
+
+/// A snapshot that came from a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// What it is here.
+    pub snapshot: SnapshotInfo,
+    /// The digest of its tree here.
+    pub digest: String,
+    /// It is the same as where it came from.
+    pub exact: bool,
+}
+
+/// What a file says of itself.
+struct Manifest {
+    image: Image,
+    from: String,
+    /// The layer of the image `host` that it stands on.
+    base: Option<String>,
+    digest: String,
+    /// The digest of the layer's content.
+    content: String,
+    left_out: u64,
+    user: String,
+    cwd: String,
+    env: Vec<(String, String)>,
+}
+
+impl Sandboxes {
+    /// Writes a snapshot to a file that another home can import.
+    pub async fn export(&self, name: &str, out: impl Write + Send + 'static) -> Result<Exported> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let snapshot = records::find(house.home(), &name)?;
+            let _share = house.home().store_shared()?;
+            house.write_out(snapshot, out)
+        })
+        .await
+    }
+
+    fn write_out(&self, snapshot: SnapshotInfo, out: impl Write) -> Result<Exported> {
+        let home = self.home();
+        let mut shelf = Shelf::new(home);
+        let base = host_layer(&snapshot);
+        let below = match &base {
+            Some(base) => vec![shelf.layer(base)?],
+            None => vec![shelf.empty().into()],
+        };
+        let below: Vec<&Index> = below.iter().map(AsRef::as_ref).collect();
+        let state = self.state(&mut shelf, Found::Snapshot(Box::new(snapshot.clone())))?;
+        // An archive says how long a file is before the file comes.
+        let mut layer = Hashed { to: scratch(home)?, hash: Sha256::new(), bytes: 0 };
+        let stack = Stack { indexes: &state.chain(), trees: &state.trees };
+        let packed = pack(&below, stack, io::BufWriter::new(&mut layer))?;
+        let Hashed { to: mut file, hash, bytes } = layer;
+        file.seek(SeekFrom::Start(0)).context("read the layer")?;
+        let exported = Exported {
+            id: snapshot.id.clone(),
+            digest: state.digest()?.to_string(),
+            layer_bytes: bytes,
+            left_out: packed.left_out,
+        };
+        let manifest = Manifest {
+            image: snapshot.image,
+            from: snapshot.from,
+            base,
+            digest: exported.digest.clone(),
+            content: image::digest_text(&hash.finalize()),
+            left_out: packed.left_out,
+            user: snapshot.user,
+            cwd: snapshot.cwd,
+            env: snapshot.env,
+        };
+        let manifest = manifest.to_json().to_string();
+        let written = zstd::Encoder::new(out, ZSTD_LEVEL).and_then(|out| {
+            let mut archive = tar::Builder::new(out);
+            put(&mut archive, MANIFEST, manifest.len() as u64, manifest.as_bytes())?;
+            put(&mut archive, LAYER, bytes, file)?;
+            archive.into_inner()?.finish()?.flush()
+        });
+        written.context("write the snapshot")?;
+        Ok(exported)
+    }
+
+    /// Takes a snapshot from a file that [`Sandboxes::export`] wrote, wherever that was.
+    pub async fn import(&self, from: impl Read + Send + 'static, name: Option<&str>) -> Result<Imported> {
+        check_name(name)?;
+        let (house, name) = (self.clone(), name.map(str::to_owned));
+        blocking(move || {
+            let taken = {
+                let _share = house.home().store_shared()?;
+                house.take_in(from, name)
+            };
+            if taken.is_err() {
+                // What was unpacked is nobody's.
+                layers::sweep(house.home())?;
+            }
+            taken
+        })
+        .await
+    }
+
+    fn take_in(&self, from: impl Read, name: Option<String>) -> Result<Imported> {
+        let home = self.home();
+        let start = Instant::now();
+        let mut plain = zstd::Decoder::new(from).context("read the snapshot")?;
+        plain.window_log_max(ZSTD_WINDOW_LOG_MAX).context("bound the memory for the snapshot")?;
+        let mut archive = tar::Archive::new(plain);
+        // Raw: names that are longer than a header are none of ours, and would be read into memory.
+        let mut files = archive.entries().map_err(broken)?.raw(true);
+        let mut text = String::new();
+        next_file(&mut files, MANIFEST)?
+            .take(MANIFEST_BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(broken)?;
+        let manifest = Manifest::from_text(&text)?;
+        let base = manifest.base(home)?;
+        let layer = next_file(&mut files, LAYER)?;
+        let mut chain = image::take_layer(home, layer, Some(&manifest.content))
+            .map_err(|e| Error::new(e.kind(), format!("cannot import the snapshot: {e}")))?;
+        chain.extend(base);
+        let mut shelf = Shelf::new(home);
+        let digest = shelf_state(&mut shelf, String::new(), &chain)?.digest()?.to_string();
+        let exact = digest == manifest.digest;
+        let kept = Marks::here() == Marks::Trusted && manifest.left_out == 0;
+        if !exact && kept {
+            let message = format!(
+                "cannot import the snapshot: its tree has the digest {digest}, and {} was promised; it is damaged, \
+                 or somebody changed it",
+                manifest.digest
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let snapshot = SnapshotInfo {
+            id: new_id()?,
+            name,
+            from: manifest.from,
+            image: manifest.image,
+            created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+            chain,
+            method: Method::Copy,
+            took_us: start.elapsed().as_micros() as u64,
+            processes: 0,
+            durable: true,
+            boot: records::boot(),
+            user: manifest.user,
+            cwd: manifest.cwd,
+            env: manifest.env,
+            key: None,
+            task: None,
+        };
+        let snapshot = records::write(home, snapshot)?;
+        Ok(Imported { snapshot, digest, exact })
+    }
+}
+
+impl Manifest {
+    fn to_json(&self) -> Value {
+        json!({
+            "format": FORMAT, "version": VERSION, "image": self.image.to_string(), "from": self.from,
+            "base": self.base, "digest": self.digest, "layer": self.content, "left_out": self.left_out,
+            "user": self.user, "cwd": self.cwd, "env": self.env,
+        })
+    }
+
+    fn from_text(text: &str) -> Result<Manifest> {
+        let value: Value = serde_json::from_str(text).map_err(|_| unknown("its description is no JSON"))?;
+        let word = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        if word("format").as_deref() != Some(FORMAT) {
+            return Err(unknown("it does not say that it is one"));
+        }
+        if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
+            return Err(unknown("it is of a version that is not known here"));
+        }
+        let read = || {
+            let image: Image = word("image")?.parse().ok()?;
+            let plain = |text: &String| !text.contains(|c: char| c.is_control());
+            // It becomes part of a path.
+            let is_digest = |text: &String| {
+                let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+                text.strip_prefix("sha256:").is_some_and(|rest| rest.len() == 64 && rest.bytes().all(hex))
+            };
+            let is_variable = |(key, value): &(String, String)| {
+                !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
+            };
+            Some(Manifest {
+                image: Some(image).filter(|image| !matches!(image, Image::Snapshot(_)))?,
+                from: word("from").filter(plain)?,
+                base: word("base"),
+                digest: word("digest").filter(|digest| digest.parse::<Digest>().is_ok())?,
+                content: word("layer").filter(is_digest)?,
+                left_out: value.get("left_out")?.as_u64()?,
+                user: word("user").filter(plain)?,
+                cwd: word("cwd").filter(plain).filter(|cwd| cwd.starts_with('/'))?,
+                env: variables(value.get("env")?).filter(|env| env.iter().all(is_variable))?,
+            })
+        };
+        read().ok_or_else(|| unknown("its description is damaged"))
+    }
+
+    /// The layer of this host that it stands on, if it stands on one.
+    fn base(&self, home: &Home) -> Result<Option<String>> {
+        match (&self.image, &self.base) {
+            (Image::Host, Some(base)) => {
+                image::resolve(home, &Image::Host)?;
+                let is_name = base
+                    .strip_prefix("host-")
+                    .is_some_and(|hex| !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                if is_name && layers::path(home, base).is_dir() {
+                    return Ok(Some(base.clone()));
+                }
+                let message = "cannot import the snapshot: it is of the image `host` of another machine, or of \
+                    another time of this one; its programs are not in the file";
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            (Image::Host, None) => Err(unknown("it does not say which host it is of")),
+            (_, Some(_)) => Err(unknown("it stands on a host, and is not of one")),
+            (_, None) => Ok(None),
+        }
+    }
+}
+
+/// The layer of the host that a snapshot of the image `host` stands on.
+fn host_layer(snapshot: &SnapshotInfo) -> Option<String> {
+    let host = |name: &&String| name.starts_with("host-");
+    snapshot.chain.iter().find(host).filter(|_| snapshot.image == Image::Host).cloned()
+}
+
+/// A file without a name: it goes with us.
+fn scratch(home: &Home) -> Result<File> {
+    let path = home.path("incoming").join(format!("export-{}", new_id()?));
+    let file = File::options().create_new(true).read(true).write(true).open(&path);
+    let file = file.context(format_args!("make {}", path.display()))?;
+    std::fs::remove_file(&path).context(format_args!("take the name from {}", path.display()))?;
+    Ok(file)
+}
+
+/// Writes, counts and hashes.
+struct Hashed {
+    to: File,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(bytes)?;
+        self.hash.update(&bytes[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn put(archive: &mut tar::Builder<impl Write>, name: &str, bytes: u64, data: impl Read) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_mode(0o600);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(bytes);
+    archive.append_data(&mut header, name, data)
+}
+
+/// The next file of an archive, which has to be this one.
+fn next_file<'a, R: Read>(files: &mut tar::Entries<'a, R>, name: &str) -> Result<tar::Entry<'a, R>> {
+    let missing = || unknown(&format!("it has no {name} where that belongs"));
+    let file = files.next().ok_or_else(missing)?.map_err(broken)?;
+    let is_it =
+        file.header().entry_type() == tar::EntryType::Regular && *file.path_bytes() == *name.as_bytes();
+    if is_it { Ok(file) } else { Err(missing()) }
+}
+
+fn unknown(why: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("cannot import it as a snapshot: {why}"))
+}
+
+fn broken(error: io::Error) -> Error {
+    unknown(&format!("it is no archive of one ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandboxes::Settings;
+
+    fn house() -> (tempfile::TempDir, Sandboxes) {
+        let dir = tempfile::tempdir().unwrap();
+        let house = Sandboxes::open(Settings { home: dir.path().join("home") }).unwrap();
+        (dir, house)
+    }
+
+    fn manifest() -> Value {
+        json!({
+            "format": FORMAT, "version": VERSION, "image": "dir:/nowhere", "from": "abc", "base": null,
+            "digest": format!("b3:{}", "0".repeat(64)), "layer": format!("sha256:{}", "0".repeat(64)),
+            "left_out": 0, "user": "root", "cwd": "/", "env": [["A", "b"]],
+        })
+    }
+
+    /// A file with this description and this layer, whose digest is put right.
+    fn file(mut manifest: Value, layer: &[u8]) -> Vec<u8> {
+        if manifest["layer"].as_str().is_some_and(|text| text.starts_with("sha256:0")) {
+            manifest["layer"] = image::digest_text(&Sha256::digest(layer)).into();
+        }
+        let mut archive = tar::Builder::new(Vec::new());
+        let text = manifest.to_string();
+        put(&mut archive, MANIFEST, text.len() as u64, text.as_bytes()).unwrap();
+        put(&mut archive, LAYER, layer.len() as u64, layer).unwrap();
+        zstd::encode_all(archive.into_inner().unwrap().as_slice(), 0).unwrap()
+    }
+
+    /// A layer with one entry of this name, which no honest tool would write.
+    fn layer(name: &[u8]) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_size(4);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.set_cksum();
+        let mut archive = tar::Builder::new(Vec::new());
+        archive.append(&header, &b"evil"[..]).unwrap();
+        archive.into_inner().unwrap()
+    }
+
+    #[test]
+    fn descriptions_that_lead_somewhere_else_are_refused() {
+        let (dir, house) = house();
+        for (key, value) in [
+            ("format", json!("something")),
+            ("version", json!(2)),
+            ("layer", json!("sha256:../../../etc")),
+            ("layer", json!(format!("sha256:{}", "A".repeat(64)))),
+            ("digest", json!("b3:x")),
+            ("image", json!("snapshot:abc")),
+            ("image", json!("host")),
+            ("base", json!("host-0000000000000000")),
+            ("base", json!("../../x")),
+            ("cwd", json!("relative")),
+            ("user", json!("a\u{1b}[31m")),
+            ("env", json!([["A=B", "c"]])),
+            ("env", json!([["A", "b\0"]])),
+            ("left_out", json!(-1)),
+        ] {
+            let mut manifest = manifest();
+            manifest[key] = value.clone();
+            let taken = house.take_in(file(manifest, &layer(b"x")).as_slice(), None);
+            let sentence = taken.unwrap_err().to_string();
+            assert!(
+                sentence.contains("import it as a snapshot") || sentence.contains("`host`"),
+                "{key}: {sentence}"
+            );
+        }
+        for base in ["../../x", "host-../x", "host-"] {
+            let mut manifest = manifest();
+            (manifest["image"], manifest["base"]) = (json!("host"), json!(base));
+            assert!(house.take_in(file(manifest, &layer(b"x")).as_slice(), None).is_err(), "{base}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the home is there");
+    }
+
+    #[test]
+    fn layers_that_lead_outside_or_are_others_are_refused() {
+        let (dir, house) = house();
+        let outside = house.take_in(file(manifest(), &layer(b"../../../evil")).as_slice(), None);
+        assert!(outside.unwrap_err().to_string().contains("evil"));
+        assert!(!dir.path().join("evil").exists());
+        let mut other = manifest();
+        other["layer"] = format!("sha256:{}", "1".repeat(64)).into();
+        let other = house.take_in(file(other, &layer(b"x")).as_slice(), None).unwrap_err();
+        assert!(other.to_string().contains("promised"), "{other}");
+        let whole = house.take_in(file(manifest(), &layer(b"x")).as_slice(), None);
+        // The tree is not the promised one: with root that is the end of it, without it is said.
+        match Marks::here() {
+            Marks::Trusted => assert!(whole.unwrap_err().to_string().contains("promised")),
+            Marks::User => assert!(!whole.unwrap().exact),
+        }
+    }
+}

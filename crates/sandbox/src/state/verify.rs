@@ -1,0 +1,101 @@
+//! A reset that is looked at: whether the box is what it began with, and nothing runs in it.
+//!
+//! What it began with is known by the indexes that were made of its layers when somebody first asked; the layers
+//! themselves are looked at anew, so that one that was changed on the disk since is found. A directory of the host
+//! that a box stands on is its owner's to change, and taken as it is.
+
+use std::rc::Rc;
+
+use super::look::shelf_state;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sandboxes::{Sandboxes, blocking};
+use crate::snapshot::index::Index;
+use crate::snapshot::shelf::Shelf;
+use crate::snapshot::{diff, digest};
+use crate::spec::SandboxInfo;
+
+/// What was found after a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The first thing that is not as it was. `None`: all is, and nothing runs.
+    pub difference: Option<String>,
+}
+
+impl Verified {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.difference.is_none()
+    }
+}
+
+impl Sandboxes {
+    /// Resets a box, and looks whether that left anything.
+    pub async fn reset_verified(&self, name: &str) -> Result<(SandboxInfo, Verified)> {
+        let info = self.info(name).await?;
+        let (house, id) = (self.clone(), info.id.clone());
+        // Who cannot be looked at is told so before anything is gone.
+        blocking(move || {
+            let _share = house.home().store_shared()?;
+            let record = house.on_record(&id)?;
+            house.runtime(record.info.runtime).hold_still(&id, &mut |_| Ok(()))?;
+            Shelf::new(house.home()).chain(&record.info.origin).map(drop)
+        })
+        .await?;
+        let after = self.reset(&info.id).await?;
+        let house = self.clone();
+        let verified = blocking(move || house.verify(&info.id)).await?;
+        Ok((after, verified))
+    }
+
+    fn verify(&self, id: &str) -> Result<Verified> {
+        let _share = self.home().store_shared()?;
+        let record = self.on_record(id)?;
+        let mut shelf = Shelf::new(self.home());
+        let began = shelf_state(&mut shelf, id.to_owned(), &record.info.origin)?;
+        let mut now = Vec::new();
+        for name in &record.mounted {
+            now.push(Rc::new(shelf.layer_now(name)?));
+        }
+        let mut processes = 0;
+        self.runtime(record.info.runtime).hold_still(id, &mut |still| {
+            if still.record.mounted != record.mounted {
+                let message = format!("somebody else changed box {id} while it was looked at; try again");
+                return Err(Error::new(ErrorKind::Failed, message));
+            }
+            processes = still.processes;
+            now.insert(0, Rc::new(shelf.top(id, still.upper)?));
+            Ok(())
+        })?;
+        let now: Vec<&Index> = now.iter().map(Rc::as_ref).collect();
+        let mut difference = match processes {
+            0 => None,
+            1 => Some("a process runs in it".to_owned()),
+            n => Some(format!("{n} processes run in it")),
+        };
+        if difference.is_none() && began.digest()? != digest::digest(&now)? {
+            difference = Some(first_difference(&began.chain(), &now)?);
+        }
+        Ok(Verified { difference })
+    }
+}
+
+/// The first thing that differs, in a few words.
+fn first_difference(from: &[&Index], to: &[&Index]) -> Result<String> {
+    let mut first = None;
+    let walked = diff::diff(from, to, |change| {
+        let verb = match (change.from, change.to) {
+            (None, _) => "was added",
+            (_, None) => "is missing",
+            _ => "is not what it was",
+        };
+        let path = if change.path == b"." { b"" } else { change.path };
+        first = Some(format!("/{} {verb}", String::from_utf8_lossy(path)));
+        // One is enough.
+        Err(Error::new(ErrorKind::Limit, "the first difference was found"))
+    });
+    match (first, walked) {
+        (Some(first), _) => Ok(first),
+        (None, Err(e)) => Err(e),
+        (None, Ok(())) => Ok("its digest is another one".to_owned()),
+    }
+}

@@ -1,0 +1,152 @@
+//! States that become images, and states that go elsewhere.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use glasshouse_tests::{Mode, ORDINARY, is_root};
+
+use crate::stage::Stage;
+
+impl Stage {
+    /// A directory that holds a root with a shell: this machine's own, with what it needs.
+    fn root(&self) -> PathBuf {
+        let root = self.house.path().join("root");
+        let line = "set -e; umask 022; mkdir -p \"$1\"; cd \"$1\"; mkdir -p etc tmp proc sys dev work usr/bin; \
+            for p in sh cat ls rm mv stat mkdir ln chmod; do f=$(readlink -f $(command -v $p)); cp \"$f\" usr/bin/$p; \
+            ldd \"$f\" | grep -o '/[^ ]*' | while read l; do mkdir -p \".$(dirname $l)\"; cp -L \"$l\" \".$l\"; done; \
+            done; ln -s usr/bin bin; echo 'root:x:0:0::/:/bin/sh' > etc/passwd; echo old > work/old; chmod 1777 tmp work";
+        let done = Command::new("sh").args(["-c", line, "sh"]).arg(&root).status();
+        assert!(done.expect("a shell").success());
+        if self.house.mode == Mode::Rootless && is_root() {
+            let owner = format!("{ORDINARY}:{ORDINARY}");
+            let done = Command::new("chown").args(["-R", &owner]).arg(&root).status();
+            assert!(done.expect("chown").success());
+        }
+        root
+    }
+
+    /// A box of that root.
+    fn rooted(&self) -> String {
+        let image = format!("dir:{}", self.root().display());
+        self.ok(&["create", "--image", &image, "--env", "KEY=value"])
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_directory_becomes_an_image() {
+    for stage in Stage::each(&[]) {
+        let id = stage.rooted();
+        stage.sh_in(&id, "echo new > /work/new; rm /work/old; mv /etc/passwd /etc/p; echo x > /etc/passwd");
+        let snapshot = stage.ok(&["snapshot", &id]);
+        let digest = stage.ok(&["digest", &snapshot]);
+        let name = stage.ok(&["commit", &snapshot, "-t", "mine:1"]);
+        stage.ok(&["kill", &id]);
+        stage.ok(&["snapshots", "remove", &snapshot]);
+        std::fs::remove_dir_all(stage.house.path().join("root")).expect("it is there");
+        stage.ok(&["gc"]);
+        let look = ["run", "--image", "mine:1", "--", "/bin/sh", "-c", "ls /work; cat /work/new /etc/passwd"];
+        assert_eq!(stage.ok(&look), "new\nnew\nx", "{:?}", stage.house.mode);
+        // And an image of a box of that image.
+        let second = stage.ok(&["create", "--image", &name]);
+        assert_eq!(stage.ok(&["digest", &second]), digest, "{:?}: it shows another tree", stage.house.mode);
+        stage.sh_in(&second, "echo more > /work/more");
+        let snapshot = stage.json(&["snapshot", &second]);
+        let info = stage.json(&["commit", snapshot["id"].as_str().expect("an id"), "-t", "mine:2"]);
+        assert_eq!(info["layers"], snapshot["layers"], "nothing is copied");
+        assert_eq!(stage.ok(&["run", "--image", "mine:2", "--", "/bin/ls", "/work"]), "more\nnew");
+        assert_eq!(stage.ok(&["diff", &second]), "A /work/more");
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_host_does_not() {
+    for stage in Stage::each(&[]) {
+        let snapshot = stage.snapshot();
+        assert!(stage.refused(&["commit", &snapshot, "-t", "x"]).contains("/usr is this machine's"));
+        assert!(stage.refused(&["commit", "nosuch", "-t", "x"]).contains("no snapshot"));
+        assert!(stage.refused(&["commit", &snapshot, "-t", "../x"]).contains("../x"));
+    }
+}
+
+/// Something of every kind that a file can carry.
+const TREE: &str = "set -e; umask 022; cd /work; mkdir -p a/b; echo one > a/f; ln a/f a/hard; ln -s .//f a/link; chmod 640 a/f; \
+    mkdir 'odd \\ name'; echo x > 'odd \\ name/é'; rm old; mv /etc/passwd /etc/p; mv /usr/bin/stat /usr/bin/other";
+
+#[test]
+fn a_snapshot_goes_to_another_home() {
+    for stage in Stage::each(&[]) {
+        let id = stage.rooted();
+        stage.sh_in(&id, TREE);
+        let snapshot = stage.ok(&["snapshot", &id]);
+        let digest = stage.ok(&["digest", &snapshot]);
+        let file = stage.house.path().join("home/state").display().to_string();
+        let told = stage.json(&["export", &snapshot, "-o", &file]);
+        assert_eq!(told["digest"], digest);
+        let whole = std::fs::read(&file).expect("it was written");
+        for other in Stage::each(&[]) {
+            let here = other.house.path().join("home/state").display().to_string();
+            std::fs::write(&here, &whole).expect("it can be written");
+            give(&other, &here);
+            let imported = other.json(&["import", &here, "--name", "moved"]);
+            let exact = imported["exact"] == true;
+            let modes = (stage.house.mode, other.house.mode);
+            assert!(exact || modes == (Mode::Root, Mode::Rootless), "{modes:?}: {imported}");
+            assert_eq!(exact, other.ok(&["digest", "moved"]) == digest, "{modes:?}");
+            let fork = other.ok(&["fork", "moved"]);
+            let look = "cd /work; ls; cat a/f a/link 'odd \\ name/é'; ls -d /etc/passwd /usr/bin/stat 2>/dev/null; true";
+            assert_eq!(other.sh_in(&fork, look), "a\nodd \\ name\none\none\nx", "{modes:?}");
+            assert!(other.refused(&["import", &here, "--name", "moved"]).contains("there already"));
+            // It goes without a trace.
+            other.ok(&["kill", &fork]);
+            other.ok(&["snapshots", "remove", "moved"]);
+            assert_eq!(other.layers(), [""; 0], "{modes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_host_goes_where_that_host_is() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a; mkdir d; rmdir d");
+        let snapshot = stage.snapshot();
+        let file = stage.house.path().join("home/state").display().to_string();
+        stage.ok(&["export", &snapshot, "-o", &file]);
+        let id = stage.ok(&["import", &file]);
+        assert_eq!(stage.ok(&["digest", &id]), stage.ok(&["digest", &snapshot]), "{:?}", stage.house.mode);
+        assert_eq!(stage.ok(&["diff", &id]), stage.ok(&["diff", &snapshot]));
+        stage.sh("echo two > a");
+        stage.ok(&["restore", &stage.id, &id]);
+        assert_eq!(stage.sh("cat a"), "one");
+        assert!(stage.refused(&["export", &snapshot, "--json"]).contains("at once"));
+    }
+}
+
+#[test]
+fn a_file_that_was_changed_is_refused_and_leaves_nothing() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a; head -c 300000 /dev/urandom > b");
+        let snapshot = stage.snapshot();
+        let file = stage.house.path().join("home/state").display().to_string();
+        stage.ok(&["export", &snapshot, "-o", &file]);
+        let whole = std::fs::read(&file).expect("it was written");
+        let before = stage.layers();
+        let mut changed = whole.clone();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 1;
+        let cut = whole[..whole.len() / 2].to_vec();
+        for bytes in [changed, cut, b"no snapshot".to_vec(), Vec::new()] {
+            std::fs::write(&file, bytes).expect("it can be written");
+            let sentence = stage.refused(&["import", &file]);
+            assert!(sentence.contains("import"), "{sentence}");
+            assert_eq!(stage.layers(), before, "{:?}", stage.house.mode);
+            assert_eq!(stage.json(&["snapshots"]).as_array().map(Vec::len), Some(1));
+        }
+    }
+}
+
+/// What root wrote for an ordinary user's program.
+fn give(stage: &Stage, path: &str) {
+    if stage.house.mode == Mode::Rootless && is_root() {
+        std::os::unix::fs::chown(path, Some(ORDINARY), Some(ORDINARY)).expect("root may give a file away");
+    }
+}
