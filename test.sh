@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 # package: a program that it brings
 wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps
-  docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl
+  docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl btrfs-progs:mkfs.btrfs
   git:git)
 missing=()
 for entry in "${wanted[@]}"; do

@@ -89,6 +89,7 @@ impl Mode {
 #[derive(Debug)]
 pub struct House {
     dir: tempfile::TempDir,
+    home: PathBuf,
     glass: PathBuf,
     /// Whose boxes these are.
     pub mode: Mode,
@@ -97,6 +98,11 @@ pub struct House {
 impl House {
     /// A new, empty one. The program is copied to where the mode's user can reach it.
     pub fn new(mode: Mode) -> House {
+        House::on(mode, None)
+    }
+
+    /// One whose state directory lies on this file system, which outlives it.
+    pub fn on(mode: Mode, disk: Option<&Path>) -> House {
         let dir = scratch();
         let copy = dir.path().join("glass");
         // A link where that goes: a copy is open for writing for a moment, and another test's fork in that moment
@@ -104,18 +110,18 @@ impl House {
         if std::fs::hard_link(glass(), &copy).is_err() {
             std::fs::copy(glass(), &copy).expect("the program can be copied");
         }
-        let home = dir.path().join("home");
+        let home = disk.unwrap_or(dir.path()).join(format!("home-{mode:?}"));
         std::fs::create_dir(&home).expect("the scratch directory can be written");
         if mode == Mode::Rootless && is_root() {
             std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY))
                 .expect("root may give a directory away");
         }
-        House { dir, glass: copy, mode }
+        House { dir, home, glass: copy, mode }
     }
 
     /// The state directory.
     pub fn home(&self) -> PathBuf {
-        self.dir.path().join("home")
+        self.home.clone()
     }
 
     /// A directory that is removed with the house.

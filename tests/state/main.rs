@@ -4,6 +4,7 @@
 mod crash;
 mod diff;
 mod digest;
+mod disks;
 mod faults;
 mod forge;
 mod forks;

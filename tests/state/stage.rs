@@ -16,7 +16,12 @@ impl Stage {
     }
 
     fn new(mode: Mode, options: &[&str]) -> Option<Stage> {
-        let house = House::new(mode);
+        Stage::in_house(House::new(mode), options)
+    }
+
+    /// A box in this house.
+    pub(crate) fn in_house(house: House, options: &[&str]) -> Option<Stage> {
+        let mode = house.mode;
         let (code, out, err) = house.run(&[&["create"], options].concat());
         if code != 0 {
             let group = if mode == Mode::Root { "native-root" } else { "native-rootless" };
