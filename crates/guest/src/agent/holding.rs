@@ -34,6 +34,10 @@ impl Agent {
 
     pub(super) fn pause(&mut self, n: usize) -> Result<()> {
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
+        if connection.paused {
+            // Nothing that it says is listened to, so what woke us is that it is gone.
+            return self.disconnect(n);
+        }
         connection.paused = true;
         listen(&self.epoll, connection, n, connection.watches_out)
     }
