@@ -53,7 +53,9 @@ fn with_disk(make: &[&str], kind: &str, work: impl FnOnce(&Path)) -> bool {
     let mounted = match make {
         [] => run("mount", &["-t", kind, "-o", "mode=755", kind, &at]),
         [program, options @ ..] => {
-            std::fs::File::create(&file).and_then(|file| file.set_len(DISK_BYTES)).expect("the disk has room");
+            std::fs::File::create(&file)
+                .and_then(|file| file.set_len(DISK_BYTES))
+                .expect("the disk has room");
             run(program, &[options, &[&*disk]].concat())
                 && run("mount", &["-t", kind, "-o", "loop", &disk, &at])
         }
