@@ -1,7 +1,5 @@
 //! kill -9 at any moment: the box and the store are as before or as after, and nothing in between stays.
 
-use std::time::Duration;
-
 use crate::stage::Stage;
 
 /// Rounds for each mode.
@@ -66,6 +64,5 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
         assert_eq!(stage.layers(), [""; 0], "{:?}", stage.house.mode);
         let left = |dir: &str| std::fs::read_dir(stage.house.home().join(dir)).expect("it is there").count();
         assert_eq!((left("boxes"), left("trash"), left("snapshots")), (0, 0, 0));
-        assert!(whole < Duration::from_secs(60));
     }
 }

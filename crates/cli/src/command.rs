@@ -8,6 +8,7 @@ mod create;
 mod diff;
 mod digest;
 mod doctor;
+mod each;
 mod exec;
 mod export;
 mod fork;

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use glasshouse_sandbox::SnapshotInfo;
 use owo_colors::OwoColorize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::each::each;
 use super::snapshot;
 use crate::args::Global;
 use crate::{output, progress, table, terminal, words};
@@ -82,26 +83,5 @@ fn task(snapshot: &SnapshotInfo) -> Option<String> {
 
 async fn remove(global: &Global, names: Vec<String>) -> Result<i32> {
     let house = global.open()?;
-    let (mut removed, mut failed) = (Vec::new(), Vec::new());
-    for name in names {
-        match house.remove_snapshot(&name).await {
-            Ok(id) => {
-                if !global.json {
-                    output::print([&id])?;
-                }
-                removed.push(id);
-            }
-            // The others are removed all the same.
-            Err(error) => {
-                let sentence = output::sentence(&error.into());
-                output::say(&sentence);
-                failed.push(json!({ "id": name, "error": sentence }));
-            }
-        }
-    }
-    let code = i32::from(!failed.is_empty());
-    if global.json {
-        output::print_json(&json!({ "removed": removed, "failed": failed }))?;
-    }
-    Ok(code)
+    each(global, names, "removed", async |name| Ok(house.remove_snapshot(name).await?)).await
 }

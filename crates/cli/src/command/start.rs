@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 
+use super::each::each;
 use crate::args::{Global, unknown_box};
-use crate::output;
 
 /// Start boxes that were stopped, on what they had written
 #[derive(Debug, Args)]
@@ -23,27 +22,9 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let house = global.open()?;
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
-        for name in self.names {
-            match house.start(&name).await.map(|sandbox| sandbox.id().to_owned()) {
-                Ok(id) => {
-                    if !global.json {
-                        output::print([&id])?;
-                    }
-                    done.push(id);
-                }
-                // The others have their turn all the same.
-                Err(error) => {
-                    let sentence = output::sentence(&unknown_box(error));
-                    output::say(&sentence);
-                    failed.push(json!({ "id": name, "error": sentence }));
-                }
-            }
-        }
-        let code = i32::from(!failed.is_empty());
-        if global.json {
-            output::print_json(&json!({ "done": done, "failed": failed }))?;
-        }
-        Ok(code)
+        each(global, self.names, "done", async |name| {
+            house.start(name).await.map(|sandbox| sandbox.id().to_owned()).map_err(unknown_box)
+        })
+        .await
     }
 }
