@@ -110,7 +110,10 @@ impl House {
         if std::fs::hard_link(glass(), &copy).is_err() {
             std::fs::copy(glass(), &copy).expect("the program can be copied");
         }
-        let home = disk.unwrap_or(dir.path()).join(format!("home-{mode:?}"));
+        let home = match disk {
+            Some(disk) => disk.join(format!("home-{mode:?}")),
+            None => dir.path().join("home"),
+        };
         std::fs::create_dir(&home).expect("the scratch directory can be written");
         if mode == Mode::Rootless && is_root() {
             std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY))
