@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
-    ErrorKind, ExecSpec, Image, Level, Limits, Program, Rlimit, RlimitKind, RuntimeKind, Sandbox,
+    ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind, RuntimeKind, Sandbox,
     SandboxSpec, Sandboxes, Settings,
 };
 
@@ -95,6 +95,11 @@ pub(crate) struct BoxOptions {
     /// The root cannot be written; /tmp is memory
     #[arg(long, help_heading = "Box")]
     read_only: bool,
+    /// What is put on record of each step: `commands` (what ran, what it wrote, how it ended), `steps` (and a
+    /// digest of the files, and which of them changed) or `snapshots` (and a snapshot, for `glass jump`)
+    #[arg(long, value_name = "WHAT", default_value = "commands", value_parser = recording())]
+    #[arg(help_heading = "Box")]
+    record: Recording,
     /// Memory of the whole box, like 512m or 1.5g
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -146,6 +151,7 @@ impl BoxOptions {
             name: self.name.clone(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             read_only: self.read_only,
+            recording: self.record,
             ..SandboxSpec::default()
         })
     }
@@ -276,6 +282,10 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
 fn runtime() -> impl clap::builder::TypedValueParser<Value = RuntimeKind> {
     PossibleValuesParser::new(RuntimeKind::ALL.map(RuntimeKind::name))
         .try_map(|text| text.parse::<RuntimeKind>())
+}
+
+fn recording() -> impl clap::builder::TypedValueParser<Value = Recording> {
+    PossibleValuesParser::new(Recording::ALL.map(Recording::name)).try_map(|text| text.parse::<Recording>())
 }
 
 fn level() -> impl clap::builder::TypedValueParser<Value = Level> {

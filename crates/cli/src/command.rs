@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod attach;
+mod audit;
 mod commit;
 mod completions;
 mod cp;
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Attach(attach::Attach),
     Cp(cp::Cp),
     Log(log::Log),
+    Audit(audit::Audit),
     Snapshot(snapshot::Snapshot),
     Snapshots(snapshots::Snapshots),
     Diff(diff::DiffStates),
@@ -110,6 +112,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Attach(command) => command.run(global).await,
         Command::Cp(command) => command.run(global).await,
         Command::Log(command) => command.run(global),
+        Command::Audit(command) => command.run(global),
         Command::Snapshot(command) => command.run(global).await,
         Command::Snapshots(command) => command.run(global).await,
         Command::Diff(command) => command.run(global).await,
@@ -161,6 +164,9 @@ mod tests {
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
+            "glass log web --html x.html",
+            "glass audit verify",
+            "glass audit verify a b --json",
             "glass run --image debian:12",
             "glass image pull localhost:5000/x:y --insecure",
             "glass image import x.tar --name y",

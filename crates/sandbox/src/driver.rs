@@ -23,11 +23,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Exec, ExecEvent, ExecInput, Fed, HeadTail};
 use crate::limits::{ACTS, EVENTS, RECORDED_BYTES};
 use crate::record::{Record, report_of};
+use crate::state::steps::{Done, Steps};
 
 /// What can be asked of a driver, or told to it.
 pub(crate) enum Act {
+    /// `step`: it is one by itself, and no part of a tool's.
     Exec {
         spec: Box<ExecSpec>,
+        step: bool,
         answer: oneshot::Sender<Result<Exec>>,
     },
     Attach {
@@ -44,6 +47,7 @@ pub(crate) enum Act {
     Started {
         exec: u64,
         spec: Box<ExecSpec>,
+        step: bool,
     },
     /// From a relay: the command has ended. The answer comes when that is on record.
     Ended {
@@ -51,6 +55,12 @@ pub(crate) enum Act {
         report: ExitReport,
         stdout: HeadTail,
         stderr: HeadTail,
+        step: bool,
+        recorded: oneshot::Sender<()>,
+    },
+    /// A tool has done its work. The answer comes when that is on record.
+    Step {
+        done: Box<Done>,
         recorded: oneshot::Sender<()>,
     },
     /// A file operation is done.
@@ -94,10 +104,10 @@ impl Handle {
 }
 
 /// Starts the driver of a box.
-pub(crate) fn start(link: Link, record: Record, kept_bytes: u64) -> Handle {
+pub(crate) fn start(link: Link, record: Record, steps: Steps, kept_bytes: u64) -> Handle {
     let (acts, inbox) = mpsc::channel(ACTS);
     let handle = Handle { acts: acts.clone(), link: link.clone() };
-    let driver = Driver { link, record, acts: acts.downgrade(), kept_bytes };
+    let driver = Driver { link, record, steps, acts: acts.downgrade(), kept_bytes };
     tokio::spawn(driver.run(inbox));
     handle
 }
@@ -105,6 +115,7 @@ pub(crate) fn start(link: Link, record: Record, kept_bytes: u64) -> Handle {
 struct Driver {
     link: Link,
     record: Record,
+    steps: Steps,
     /// Weak: a driver whose box nobody holds any more ends.
     acts: mpsc::WeakSender<Act>,
     kept_bytes: u64,
@@ -114,15 +125,29 @@ impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Act>) {
         while let Some(act) = inbox.recv().await {
             match act {
-                Act::Exec { spec, answer } => self.exec(spec, answer).await,
+                Act::Exec { spec, step, answer } => self.exec(spec, step, answer).await,
                 Act::Attach { exec, from, follow, answer } => self.attach(exec, from, follow, answer).await,
                 Act::Call { request, answer } => self.call(request, answer),
-                Act::Started { exec, spec } => self.record.started(exec, &spec),
-                Act::Ended { exec, report, stdout, stderr, recorded } => {
+                Act::Started { exec, spec, step } => {
+                    self.record.started(exec, &spec);
+                    // What runs on is a step when it was started; its end is no part of it.
+                    if step && spec.background {
+                        self.step(Done { exec: Some(exec), ..Done::default() }).await;
+                    }
+                }
+                Act::Ended { exec, report, stdout, stderr, step, recorded } => {
+                    let wall_us = report.wall_us;
                     self.record.ended(exec, report, stdout, stderr);
+                    if step {
+                        self.step(Done { exec: Some(exec), wall_us, ..Done::default() }).await;
+                    }
                     let _ = recorded.send(());
                     // A guest that is gone need not know.
                     let _ = self.link.tell(&Request::Recorded { exec }).await;
+                }
+                Act::Step { done, recorded } => {
+                    self.take_step(*done).await;
+                    let _ = recorded.send(());
                 }
                 Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
                 Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),
@@ -135,13 +160,28 @@ impl Driver {
         }
     }
 
-    async fn exec(&mut self, spec: Box<ExecSpec>, answer: oneshot::Sender<Result<Exec>>) {
+    /// A command of a caller's is done.
+    async fn step(&mut self, done: Done) {
+        if self.steps.of_commands() {
+            self.take_step(done).await;
+        }
+    }
+
+    /// Nothing else is begun before the box was looked at: what a later one does is no part of this step.
+    async fn take_step(&mut self, done: Done) {
+        if let Some(taken) = self.steps.take(done).await {
+            self.record.step(taken);
+        }
+    }
+
+    async fn exec(&mut self, spec: Box<ExecSpec>, step: bool, answer: oneshot::Sender<Result<Exec>>) {
         let Some(acts) = self.acts.upgrade() else { return };
         self.record.hide(spec.env.iter().map(|(_, value)| value));
         match self.link.open(&Request::Exec(spec.clone())).await {
             Ok(stream) => {
                 let kept_bytes = spec.kept_output_bytes.unwrap_or(self.kept_bytes);
-                let relay = Relay::new(self.link.clone(), stream, Some((spec, acts)), kept_bytes);
+                let relay =
+                    Relay::new(self.link.clone(), stream, Some(Starter { spec, step, acts }), kept_bytes);
                 tokio::spawn(relay.run(answer));
             }
             Err(e) => {
@@ -216,12 +256,19 @@ fn recorded() -> HeadTail {
     HeadTail::new(RECORDED_BYTES as u64)
 }
 
+/// What was started, and whom to tell of it.
+struct Starter {
+    spec: Box<ExecSpec>,
+    step: bool,
+    acts: mpsc::Sender<Act>,
+}
+
 /// Carries one command's bytes.
 struct Relay {
     link: Link,
     stream: Stream,
-    /// What was started and whom to tell of it; none for a reader that came later.
-    starter: Option<(Box<ExecSpec>, mpsc::Sender<Act>)>,
+    /// None for a reader that came later.
+    starter: Option<Starter>,
     background: bool,
     kept_bytes: u64,
     room: Arc<Semaphore>,
@@ -232,13 +279,8 @@ struct Relay {
 }
 
 impl Relay {
-    fn new(
-        link: Link,
-        stream: Stream,
-        starter: Option<(Box<ExecSpec>, mpsc::Sender<Act>)>,
-        kept_bytes: u64,
-    ) -> Relay {
-        let background = starter.as_ref().is_none_or(|(spec, _)| spec.background);
+    fn new(link: Link, stream: Stream, starter: Option<Starter>, kept_bytes: u64) -> Relay {
+        let background = starter.as_ref().is_none_or(|starter| starter.spec.background);
         let room = ExecInput::first_room();
         let fed = Arc::new(Mutex::new(recorded()));
         let (stdout, stderr) = (recorded(), recorded());
@@ -262,8 +304,8 @@ impl Relay {
             }
         };
         self.exec = exec;
-        if let Some((spec, acts)) = &self.starter {
-            let _ = acts.send(Act::Started { exec, spec: spec.clone() }).await;
+        if let Some(Starter { spec, step, acts }) = &self.starter {
+            let _ = acts.send(Act::Started { exec, spec: spec.clone(), step: *step }).await;
         }
         let input = ExecInput::new(
             exec,
@@ -367,7 +409,7 @@ impl Relay {
 
     async fn end(self, report: ExitReport, events: &mpsc::Sender<ExecEvent>) {
         self.room.close();
-        if let Some((_, acts)) = &self.starter {
+        if let Some(Starter { spec, step, acts }) = &self.starter {
             let fed =
                 std::mem::replace(&mut *self.fed.lock().unwrap_or_else(PoisonError::into_inner), recorded());
             if fed.total() > 0 {
@@ -375,7 +417,8 @@ impl Relay {
             }
             let (recorded, wait) = oneshot::channel();
             let (stdout, stderr) = (self.stdout, self.stderr);
-            let act = Act::Ended { exec: self.exec, report: report.clone(), stdout, stderr, recorded };
+            let step = *step && !spec.background;
+            let act = Act::Ended { exec: self.exec, report: report.clone(), stdout, stderr, step, recorded };
             if acts.send(act).await.is_ok() {
                 let _ = wait.await;
             }

@@ -49,7 +49,8 @@ pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};
 pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
-    Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
+    Image, Level, LimitInForce, Limits, NetworkPolicy, Recording, RuntimeKind, SandboxInfo, SandboxSpec,
+    SandboxState,
 };
 pub use state::{
     Content, Diff, DiffOptions, Difference, DigestInfo, Exported, Imported, Packed, SnapshotOptions, Thing,

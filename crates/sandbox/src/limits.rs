@@ -24,6 +24,14 @@ pub(crate) const EVENTS: usize = 16;
 pub(crate) const ACTS: usize = 64;
 /// Bytes of each stream of a command that are put on record, head and tail, half each.
 pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
+/// Paths that are listed of those that a step changed; all are counted.
+pub(crate) const STEP_CHANGES: usize = 1000;
+/// Bytes of that list, texts of files not counted.
+pub(crate) const STEP_LIST_BYTES: usize = 1 << 20;
+/// A file that is kept with the step that wrote it.
+pub(crate) const STEP_TEXT_BYTES: u64 = 32 * 1024;
+/// All files that are kept with one step.
+pub(crate) const STEP_TEXTS_BYTES: u64 = 256 * 1024;
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.

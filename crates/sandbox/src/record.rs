@@ -8,6 +8,7 @@ use glasshouse_trace::{
 use crate::exec::HeadTail;
 use crate::home::Home;
 use crate::spec::SandboxInfo;
+use crate::state::steps::Taken;
 
 /// Writes the record of one box.
 pub(crate) struct Record {
@@ -102,9 +103,22 @@ impl Record {
         }));
     }
 
-    pub(crate) fn state(&mut self, what: &str, snapshot: Option<&str>, method: Option<&str>) {
+    pub(crate) fn state(
+        &mut self,
+        what: &str,
+        snapshot: Option<&str>,
+        method: Option<&str>,
+        step: Option<u64>,
+    ) {
         let (snapshot, method) = (snapshot.map(str::to_owned), method.map(str::to_owned));
-        self.recorder.record(Event::State { what: what.into(), snapshot, method });
+        self.recorder.record(Event::State { what: what.into(), snapshot, method, step });
+    }
+
+    pub(crate) fn step(&mut self, taken: Taken) {
+        if let Some(base) = taken.base {
+            self.recorder.record(Event::Base(base));
+        }
+        self.recorder.record(Event::Step(Box::new(taken.step)));
     }
 
     pub(crate) fn box_ended(&mut self, why: &str) {

@@ -46,7 +46,7 @@ impl Sandbox {
 
     /// Runs a command. A program that cannot be started is no error: it is the command's end.
     pub async fn exec(&self, spec: ExecSpec) -> Result<Exec> {
-        self.driver.act(|answer| Act::Exec { spec: Box::new(spec), answer }).await?
+        self.driver.act(|answer| Act::Exec { spec: Box::new(spec), step: true, answer }).await?
     }
 
     /// Reads the kept output of a command from a place on and, to `follow`, what comes after.

@@ -18,7 +18,8 @@ use crate::record::Record;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
-use crate::spec::{RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::spec::{Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::state::steps::Steps;
 
 /// Where the house stands.
 #[derive(Debug, Clone)]
@@ -113,7 +114,7 @@ impl Sandboxes {
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, env);
-        record.state("start", None, None);
+        record.state("start", None, None, None);
         let link = Link::start(stream).await?;
         Ok(self.drive(info, link, record))
     }
@@ -148,7 +149,8 @@ impl Sandboxes {
     fn drive(&self, info: SandboxInfo, link: Link, record: Record) -> Sandbox {
         let kept = info.limits.iter().find(|limit| limit.name == "output").and_then(|limit| limit.amount);
         let kept = kept.unwrap_or(glasshouse_protocol::limits::KEPT_OUTPUT_BYTES);
-        Sandbox::new(info, driver::start(link, record, kept), self.clone())
+        let steps = Steps::new(self.clone(), &info);
+        Sandbox::new(info, driver::start(link, record, steps, kept), self.clone())
     }
 
     /// A living box, by its id, the beginning of it, or its name.
@@ -224,6 +226,9 @@ impl Sandboxes {
             // What the caller knows of it may be old.
             let record = house.inner.home.read_record(&info.id).ok().flatten();
             house.inner.runtimes.get(info.runtime).destroy(Some(&info), &info.id)?;
+            if info.recording == Recording::Snapshots {
+                house.forget_steps(&info.id)?;
+            }
             Ok(record.is_some_and(|record| record.mounted.iter().any(|name| layers::is_of_boxes(name))))
         })
         .await;

@@ -36,8 +36,47 @@ pub struct SandboxSpec {
     pub read_only: bool,
     /// The box ends when this process does.
     pub owner: Option<u32>,
+    /// What is put on record of each step.
+    pub recording: Recording,
     /// What it is set up for, for the record; [`crate::Sandboxes::create_task`] sets it up.
     pub task: Option<TaskInfo>,
+}
+
+/// What is put on record of each step: of a command, or of a call of a tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Recording {
+    /// What was asked for, what it wrote, how it ended.
+    #[default]
+    Commands,
+    /// And what the box was like after it: the digest of its files, which of them it changed, processes left.
+    Steps,
+    /// And a snapshot of that, to go back to. It costs as much as one.
+    Snapshots,
+}
+
+impl Recording {
+    /// All of them.
+    pub const ALL: [Recording; 3] = [Recording::Commands, Recording::Steps, Recording::Snapshots];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Recording::Commands => "commands",
+            Recording::Steps => "steps",
+            Recording::Snapshots => "snapshots",
+        }
+    }
+}
+
+impl std::str::FromStr for Recording {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Recording> {
+        Recording::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let message = format!("{text:?} cannot be recorded; say `commands`, `steps` or `snapshots`");
+            Error::new(ErrorKind::Invalid, message)
+        })
+    }
 }
 
 /// What a box is made from.
@@ -277,6 +316,8 @@ pub struct SandboxInfo {
     pub origin: Vec<String>,
     /// How often it was given another root.
     pub generation: u64,
+    /// What is put on record of each step.
+    pub recording: Recording,
     /// What it was set up for.
     pub task: Option<TaskInfo>,
 }

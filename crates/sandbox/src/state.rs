@@ -2,6 +2,7 @@
 
 mod changes;
 mod look;
+pub(crate) mod steps;
 mod travel;
 mod verify;
 
@@ -29,6 +30,8 @@ pub struct SnapshotOptions {
     pub name: Option<String>,
     /// Wait until it is on the disk.
     pub durable: bool,
+    /// It is the state after this step of the box, and goes with the box.
+    pub step: Option<u64>,
 }
 
 impl Sandboxes {
@@ -38,7 +41,7 @@ impl Sandboxes {
         let info = self.info(name).await?;
         let (house, id) = (self.clone(), info.id.clone());
         let taken = blocking(move || house.take(&id, options, None)).await?;
-        self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()));
+        self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()), None);
         if taken.method == Method::Rotate {
             self.compact_later(info.id);
         }
@@ -97,6 +100,7 @@ impl Sandboxes {
             env: given.env,
             task,
             key,
+            step: options.step,
         };
         records::write(home, snapshot)
     }
@@ -154,15 +158,20 @@ impl Sandboxes {
     async fn put_back(&self, info: SandboxInfo, what: &str, to: Option<SnapshotInfo>) -> Result<SandboxInfo> {
         let (house, id) = (self.clone(), info.id.clone());
         let snapshot = to.as_ref().map(|to| to.id.clone());
+        let step = match &to {
+            Some(to) => to.step.filter(|_| to.from == info.id),
+            None => Some(0),
+        };
         let after = blocking(move || {
             let _share = house.home().store_shared()?;
             let record = house.on_record(&id)?;
-            let chain = to.map_or(record.info.origin, |to| to.chain);
-            house.runtime(record.info.runtime).restore(&id, chain)?;
+            let chain = to.map_or_else(|| record.info.origin.clone(), |to| to.chain);
+            house.runtime(record.info.runtime).restore(&id, chain.clone())?;
+            steps::moved(house.home(), &record.info, &chain)?;
             Ok(house.on_record(&id)?.info)
         })
         .await?;
-        self.record(&info, &[]).state(what, snapshot.as_deref(), None);
+        self.record(&info, &[]).state(what, snapshot.as_deref(), None, step);
         self.sweep_later();
         Ok(after)
     }
@@ -213,7 +222,7 @@ impl Sandboxes {
             let record = house.on_record(&id)?;
             let layer = layers::new_name("top")?;
             let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
-            house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()));
+            house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()), None);
             let base = Base {
                 image: record.info.root_image.clone(),
                 layers: layers::sources(home, &taken.chain)?,
@@ -241,7 +250,7 @@ impl Sandboxes {
         let (house, id) = (self.clone(), info.id.clone());
         blocking(move || house.runtime(info.runtime).stop(&id)).await?;
         let info = self.info(&info.id).await?;
-        self.record(&info, &[]).state("stop", None, None);
+        self.record(&info, &[]).state("stop", None, None, None);
         Ok(info.id)
     }
 

@@ -58,7 +58,14 @@ pub enum Event {
         /// How it was done.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         method: Option<String>,
+        /// The step whose state it is, if it is the state after one; 0 is what the box began with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<u64>,
     },
+    /// What the first step stands on.
+    Base(Base),
+    /// A step was done: a command of a caller's, or a call of a tool.
+    Step(Box<Step>),
     /// The box is no more.
     BoxEnded {
         /// The reason, in words.
@@ -165,6 +172,97 @@ pub struct FileOperation {
     pub error: Option<String>,
 }
 
+/// What the first step stands on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The digest of the state that the box began with.
+    pub digest: String,
+    /// Whether the box was made to be the same again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub deterministic: bool,
+    /// What could not be made the same, each with a word why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncontrolled: Vec<String>,
+    /// The task that the box was set up for, if it was for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<BaseTask>,
+}
+
+/// The task that a box was set up for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseTask {
+    /// Where the repository is.
+    pub repo: String,
+    /// The whole id of the commit.
+    pub commit: String,
+    /// The commands that set it up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<String>,
+    /// The command that tests it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<String>,
+    /// Where it is in the box.
+    pub dir: String,
+}
+
+/// A command of a caller's, or a call of a tool, that is done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its number, from 1.
+    pub step: u64,
+    /// The tool. None: a command of a caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// What the tool was asked for, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Payload>,
+    /// The command that it was, or that the tool ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<u64>,
+    /// What the tool answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Payload>,
+    /// What it answered beside that, as a program writes to stderr.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Payload>,
+    /// The tool's exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// What went wrong, in the tool's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How long it took, the record not included.
+    pub wall_us: u64,
+    /// What the box was like after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StepState>,
+    /// Why that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_state: Option<String>,
+    /// A snapshot of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
+/// What a box was like after a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepState {
+    /// The digest of its files.
+    pub digest: String,
+    /// Something changed while it was read.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub racy: bool,
+    /// How many processes were left.
+    pub processes: u64,
+    /// How many paths differ from the state before.
+    pub changed: u64,
+    /// The first of them, a JSON array; see `docs/trace-format.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Payload>,
+    /// How long it took to find that out.
+    pub took_us: u64,
+}
+
 /// An event that this version does not understand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UnknownEvent {
@@ -177,12 +275,25 @@ pub struct UnknownEvent {
 }
 
 impl Event {
+    /// The version of the format that first had it.
+    pub(crate) fn version(&self) -> u32 {
+        match self {
+            Event::Base(_) | Event::Step(_) => 2,
+            _ => 1,
+        }
+    }
+
     /// The payloads that it carries.
     pub fn payloads(&self) -> Vec<&Payload> {
         match self {
             Event::ExecEnded { stdout, stderr, .. } => vec![stdout, stderr],
             Event::Stdin { payload, .. } => vec![payload],
             Event::File(file) => file.payload.iter().collect(),
+            Event::Step(step) => {
+                let Step { params, output, stderr, state, .. } = &**step;
+                let changes = state.as_ref().and_then(|state| state.changes.as_ref());
+                [params.as_ref(), output.as_ref(), stderr.as_ref(), changes].into_iter().flatten().collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -192,6 +303,11 @@ impl Event {
             Event::ExecEnded { stdout, stderr, .. } => vec![stdout, stderr],
             Event::Stdin { payload, .. } => vec![payload],
             Event::File(file) => file.payload.iter_mut().collect(),
+            Event::Step(step) => {
+                let Step { params, output, stderr, state, .. } = &mut **step;
+                let changes = state.as_mut().and_then(|state| state.changes.as_mut());
+                [params.as_mut(), output.as_mut(), stderr.as_mut(), changes].into_iter().flatten().collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -206,15 +322,51 @@ impl Event {
             Event::File(FileOperation { op, path, bytes: _, payload: _, error }) => {
                 [op, path].into_iter().chain(error).for_each(visit);
             }
-            Event::State { what, snapshot, method } => {
+            Event::State { what, snapshot, method, step: _ } => {
                 visit(what);
                 snapshot.iter_mut().chain(method).for_each(visit);
             }
+            Event::Base(base) => base.each_text(visit),
+            Event::Step(step) => step.each_text(visit),
             Event::BoxEnded { why } | Event::Lost { events: _, bytes: _, why } => visit(why),
             Event::Stdin { exec: _, payload: _ }
             | Event::Signal { exec: _, signal: _ }
             | Event::Repaired { dropped_bytes: _ }
             | Event::Unknown(_) => {}
+        }
+    }
+}
+
+impl Base {
+    fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
+        let Base { digest, deterministic: _, uncontrolled, task } = self;
+        visit(digest);
+        uncontrolled.iter_mut().for_each(&mut *visit);
+        if let Some(BaseTask { repo, commit, setup, test, dir }) = task {
+            [repo, commit, dir].into_iter().chain(setup).chain(test).for_each(visit);
+        }
+    }
+}
+
+impl Step {
+    fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
+        let Step {
+            step: _,
+            tool,
+            params: _,
+            exec: _,
+            output: _,
+            stderr: _,
+            exit_code: _,
+            error,
+            wall_us: _,
+            state,
+            no_state,
+            snapshot,
+        } = self;
+        tool.iter_mut().chain(error).chain(no_state).chain(snapshot).for_each(&mut *visit);
+        if let Some(StepState { digest, racy: _, processes: _, changed: _, changes: _, took_us: _ }) = state {
+            visit(digest);
         }
     }
 }

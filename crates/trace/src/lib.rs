@@ -11,11 +11,13 @@
 //! death of the writer, and may be lost with the machine.
 
 mod blobs;
+mod changes;
 mod error;
 mod event;
 mod hash;
 mod head;
 mod line;
+mod lines;
 mod payload;
 mod reader;
 mod recorder;
@@ -29,15 +31,20 @@ mod writer;
 pub mod limits;
 
 pub use blobs::Blobs;
+pub use changes::{ChangeKind, FileChange, FileFacts, path_text};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, UnknownEvent};
+pub use event::{
+    Base, BaseTask, BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Step, StepState,
+    UnknownEvent,
+};
 pub use hash::Hash;
 pub use line::{Line, VERSION};
+pub use lines::unified;
 pub use payload::{BlobName, Content, Payload};
 pub use reader::Reader;
 pub use recorder::Recorder;
 pub use redaction::{Redaction, Redactor};
 pub use retention::{Pruned, Retention, prune};
 pub use verify::{Bad, Report, Why, verify};
-pub use view::{Style, render};
+pub use view::{Style, page, render};
 pub use writer::{Settings, Writer};

@@ -6,8 +6,8 @@ use crate::event::Event;
 use crate::hash::Hash;
 use crate::payload::BlobName;
 
-/// The version of the format that this crate writes.
-pub const VERSION: u32 = 1;
+/// The newest version of the format that this crate writes. A line has the version that first had its event.
+pub const VERSION: u32 = 2;
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,7 @@ pub(crate) struct Link {
 /// What a line says before its event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prefix {
+    pub(crate) version: u32,
     pub(crate) seq: u64,
     pub(crate) time_ms: u64,
     pub(crate) prev: Hash,
@@ -42,8 +43,8 @@ pub(crate) struct Prefix {
 /// The bytes of a line, without the newline. The event is encoded before the lock is taken, the rest under
 /// it.
 pub(crate) fn encode(prefix: Prefix, event: &[u8]) -> Vec<u8> {
-    let Prefix { seq, time_ms, prev } = prefix;
-    let start = format!(r#"{{"v":{VERSION},"seq":{seq},"time_ms":{time_ms},"prev":"{prev}","event":"#);
+    let Prefix { version, seq, time_ms, prev } = prefix;
+    let start = format!(r#"{{"v":{version},"seq":{seq},"time_ms":{time_ms},"prev":"{prev}","event":"#);
     let mut line = Vec::with_capacity(start.len() + event.len() + 2);
     line.extend_from_slice(start.as_bytes());
     line.extend_from_slice(event);
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn an_encoded_line_reads_back() {
         let event = Event::Signal { exec: 3, signal: 15 };
-        let prefix = Prefix { seq: 7, time_ms: 1_700_000_000_000, prev: Hash::of(b"x") };
+        let prefix = Prefix { version: 1, seq: 7, time_ms: 1_700_000_000_000, prev: Hash::of(b"x") };
         let bytes = encode(prefix, &serde_json::to_vec(&event).unwrap());
         let line: Line = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(line, Line { v: 1, seq: 7, time_ms: 1_700_000_000_000, prev: Hash::of(b"x"), event });

@@ -5,17 +5,21 @@
 //! its number. Every recorded text goes through [`text`]: nothing that a box wrote can steer the terminal or
 //! forge a record.
 
+mod page;
 mod text;
 mod words;
 
 use std::io::{self, Write};
 
+pub use self::page::page;
+
 use glasshouse_protocol::{ExitReport, Program};
 
 use self::text::{clipped, plain, quoted, safe_json};
 use crate::blobs::Blobs;
+use crate::changes::FileChange;
 use crate::error::Result;
-use crate::event::{BoxCreated, Event, ExecStarted, FileOperation};
+use crate::event::{BoxCreated, Event, ExecStarted, FileOperation, Step};
 use crate::limits::{VIEW_BYTES_MAX, VIEW_LINES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
@@ -92,7 +96,9 @@ impl View<'_> {
                     if above == Some(*exec) { INDENT.to_owned() } else { format!("{time}  #{exec}  ") };
                 self.ended(&head, report)?;
                 self.payload("| ", stdout)?;
-                self.payload("! ", stderr)
+                self.payload("! ", stderr)?;
+                self.above = above.filter(|above| above == exec);
+                Ok(())
             }
             Event::Stdin { exec, payload } => {
                 let text = format!("#{exec}  stdin, {}", words::bytes(payload.bytes_total));
@@ -104,9 +110,16 @@ impl View<'_> {
                 self.row(Paint::None, &format!("{time}  "), &text)
             }
             Event::File(file) => self.file(&time, file),
-            Event::State { what, snapshot, method } => {
+            Event::Base(base) => {
+                let kind = if base.deterministic { "deterministic, " } else { "" };
+                let text = format!("begins with {kind}{}", plain(base.digest.as_bytes()));
+                self.row(Paint::Faint, &format!("{time}  "), &text)
+            }
+            Event::Step(step) => self.step(&time, step, step.exec.is_some() && above == step.exec),
+            Event::State { what, snapshot, method, step } => {
                 let about = |word: &Option<String>| word.iter().map(|w| format!(" {w}")).collect::<String>();
-                let text = format!("{what}{}{}", about(snapshot), about(method));
+                let step = step.map(|step| format!(" (step {step})")).unwrap_or_default();
+                let text = format!("{what}{}{}{step}", about(snapshot), about(method));
                 self.row(Paint::Strong, &format!("{time}  "), &plain(text.as_bytes()))
             }
             Event::BoxEnded { why } => {
@@ -195,6 +208,51 @@ impl View<'_> {
     fn ended(&mut self, head: &str, report: &ExitReport) -> io::Result<()> {
         let paint = if report.exit.success() { Paint::Good } else { Paint::Bad };
         self.row(paint, head, &plain(words::end(report).as_bytes()))
+    }
+
+    /// What a step did; `below`: it is told right below the command that it was.
+    fn step(&mut self, time: &str, step: &Step, below: bool) -> io::Result<()> {
+        let number = format!("step {}", step.step);
+        let head = if below { INDENT.to_owned() } else { format!("{time}  ") };
+        let tool = step.tool.as_ref().map(|tool| format!("  {}", plain(tool.as_bytes()))).unwrap_or_default();
+        let state = match (&step.state, &step.no_state) {
+            (Some(state), _) => words::state(state),
+            (None, Some(why)) => format!("files not looked at: {}", plain(why.as_bytes())),
+            (None, None) => "files not looked at".to_owned(),
+        };
+        let paint = match (&step.error, step.exit_code) {
+            (Some(_), _) => Paint::Bad,
+            (None, Some(code)) if code != 0 => Paint::Bad,
+            _ => Paint::Faint,
+        };
+        self.row(paint, &head, &format!("{number}{tool}  {}", plain(state.as_bytes())))?;
+        if let Some(params) = &step.params {
+            self.payload("< ", params)?;
+        }
+        if let Some(error) = &step.error {
+            self.row(Paint::Bad, INDENT, &plain(error.as_bytes()))?;
+        }
+        if !below && let Some(output) = &step.output {
+            self.payload("| ", output)?;
+        }
+        let changes = step.state.as_ref().and_then(|state| state.changes.as_ref());
+        let listed = changes.map(|changes| FileChange::read(changes, self.blobs)).transpose();
+        match listed {
+            Ok(changes) => {
+                let changes = changes.unwrap_or_default();
+                for change in changes.iter().take(VIEW_LINES_MAX) {
+                    let text = format!("{} {}", change.change.letter(), plain(change.path.as_bytes()));
+                    self.row(Paint::Faint, INDENT, &text)?;
+                }
+                let total = step.state.as_ref().map_or(0, |state| state.changed);
+                let hidden = total.saturating_sub(changes.len().min(VIEW_LINES_MAX) as u64);
+                if hidden > 0 {
+                    self.row(Paint::Faint, INDENT, &format!("… {} more paths", words::grouped(hidden)))?;
+                }
+                Ok(())
+            }
+            Err(e) => self.row(Paint::Bad, INDENT, &format!("cannot {}", plain(e.with_source().as_bytes()))),
+        }
     }
 
     fn file(&mut self, time: &str, file: &FileOperation) -> io::Result<()> {

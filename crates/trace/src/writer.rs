@@ -71,7 +71,7 @@ struct End {
 
 /// An event on its way under the lock.
 struct Ready {
-    json: Vec<u8>,
+    event: Encoded,
     trace_bytes_max: u64,
 }
 
@@ -156,8 +156,8 @@ impl Writer {
             Event::Lost { .. } | Event::BoxEnded { .. } => TRACE_BYTES_RESERVE,
             _ => 0,
         };
-        let json = encode(&event)?;
-        Ok(Ready { json, trace_bytes_max: self.limits.trace_bytes_max.saturating_add(reserve) })
+        let event = encode(&event)?;
+        Ok(Ready { event, trace_bytes_max: self.limits.trace_bytes_max.saturating_add(reserve) })
     }
 
     /// Turns the bytes of a payload into what a line can hold.
@@ -224,7 +224,7 @@ impl Writer {
             Some(end) if end.bytes == meta.len() => Batch::new(end),
             _ => self.learn(meta.len())?,
         };
-        let seq = batch.push(&ready.json);
+        let seq = batch.push(&ready.event);
         // Lines about the end of the trace count as well: they are rare, and this errs on the safe side.
         if batch.bytes.len() > self.limits.line_bytes_max {
             return Err(Error::new(
@@ -294,10 +294,10 @@ impl Batch {
     }
 
     /// Adds the line of an event and returns its number.
-    fn push(&mut self, event: &[u8]) -> u64 {
+    fn push(&mut self, event: &Encoded) -> u64 {
         let End { bytes, seq, prev } = self.end;
         let seq = seq + 1;
-        let line = line::encode(Prefix { seq, time_ms: now_ms(), prev }, event);
+        let line = line::encode(Prefix { version: event.version, seq, time_ms: now_ms(), prev }, &event.json);
         self.end = End { bytes: bytes + line.len() as u64 + 1, seq, prev: Hash::of(&line) };
         self.bytes.extend_from_slice(&line);
         self.bytes.push(b'\n');
@@ -333,8 +333,16 @@ fn write_once(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-fn encode(event: &Event) -> Result<Vec<u8>> {
-    serde_json::to_vec(event).map_err(|e| Error::new(ErrorKind::Unwritable, format!("encode an event: {e}")))
+/// An event, as a line holds it.
+struct Encoded {
+    version: u32,
+    json: Vec<u8>,
+}
+
+fn encode(event: &Event) -> Result<Encoded> {
+    let json = serde_json::to_vec(event)
+        .map_err(|e| Error::new(ErrorKind::Unwritable, format!("encode an event: {e}")))?;
+    Ok(Encoded { version: event.version(), json })
 }
 
 fn in_memory(content: Option<Content>) -> Result<Vec<u8>> {

@@ -1,10 +1,12 @@
 //! `glass log`: what happened in a box.
 
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::Args;
-use glasshouse_trace::{Bad, Reader, Report, Style, render, verify};
+use clap::{Args, ValueHint};
+use glasshouse_trace::{Bad, Reader, Report, Style, page, render, verify};
 use serde_json::{Value, json};
 
 use crate::args::{Global, unknown_box};
@@ -19,6 +21,7 @@ code is 1 if not.
 Examples:
   glass log web
   glass log web --json | jq -c .event
+  glass log web --html web.html
   glass log web --verify")]
 pub(crate) struct Log {
     /// The box: its id, the beginning of its id, or its name
@@ -27,6 +30,9 @@ pub(crate) struct Log {
     /// Check the chain of hashes and the payloads instead
     #[arg(long)]
     verify: bool,
+    /// Write one page that needs nothing else, to be opened in a browser; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "verify", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 impl Log {
@@ -45,6 +51,9 @@ impl Log {
         }
         let mut reader =
             Reader::open(&trace, &blobs).with_context(|| format!("cannot read the record of {id}"))?;
+        if let Some(file) = &self.html {
+            return html(&mut reader, file);
+        }
         let style = Style { color: true, width: terminal::width(), raw: global.json };
         let store = reader.blobs();
         // Takes the colours off where nobody wants them.
@@ -55,7 +64,29 @@ impl Log {
     }
 }
 
-fn report_json(report: &Report) -> Value {
+/// Writes the page, whole or not at all.
+fn html(reader: &mut Reader, file: &Path) -> Result<i32> {
+    let store = reader.blobs();
+    if file == Path::new("-") {
+        let mut out = io::BufWriter::new(io::stdout());
+        page(reader, &store, &mut out).and_then(|()| out.flush()).context(output::WRITE)?;
+        return Ok(0);
+    }
+    let what = || format!("cannot write {}", file.display());
+    let mut temporary = file.as_os_str().to_owned();
+    temporary.push(format!(".{}~", std::process::id()));
+    let mut out = io::BufWriter::new(File::create_new(&temporary).with_context(what)?);
+    let written = page(reader, &store, &mut out)
+        .and_then(|()| out.flush())
+        .and_then(|()| std::fs::rename(&temporary, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written.with_context(what)?;
+    Ok(0)
+}
+
+pub(super) fn report_json(report: &Report) -> Value {
     json!({
         "ok": report.ok,
         "lines": report.lines,
@@ -70,7 +101,7 @@ fn bad_json(bad: &Bad) -> Value {
     json!({ "line": bad.line, "why": bad.why.to_string() })
 }
 
-fn report_lines(report: &Report) -> Vec<String> {
+pub(super) fn report_lines(report: &Report) -> Vec<String> {
     let mut lines = vec![match report.ok {
         true => format!("ok: {} lines, unbroken", report.lines),
         false => format!("NOT ok: {} lines", report.lines),

@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let options = SnapshotOptions { name: self.name, durable: self.durable };
+        let options = SnapshotOptions { name: self.name, durable: self.durable, step: None };
         let house = global.open()?;
         let snapshot = house.snapshot(&self.id, options).await.map_err(unknown_box)?;
         if global.json {

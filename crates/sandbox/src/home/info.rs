@@ -104,7 +104,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
             "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
-        "read_only": spec.read_only, "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
+        "read_only": spec.read_only, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
     })
 }
 
@@ -135,6 +135,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         name: text("name"),
         labels: map(value.get("labels")?)?,
         read_only: value.get("read_only")?.as_bool()?,
+        recording: text("recording").and_then(|text| text.parse().ok()).unwrap_or_default(),
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
         task: value.get("task").and_then(TaskInfo::from_json),
         ..SandboxSpec::default()
@@ -158,7 +159,7 @@ fn info_to_json(info: &SandboxInfo) -> Value {
         "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
         "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
         "stopped": info.state == SandboxState::Stopped, "chain": info.chain, "origin": info.origin,
-        "generation": info.generation, "task": info.task.as_ref().map(TaskInfo::to_json),
+        "generation": info.generation, "recording": info.recording.name(), "task": info.task.as_ref().map(TaskInfo::to_json),
     })
 }
 
@@ -213,6 +214,7 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         chain: strings(value.get("chain")?)?,
         origin: strings(value.get("origin")?)?,
         generation: number("generation")?,
+        recording: text("recording").and_then(|text| text.parse().ok()).unwrap_or_default(),
         task: value.get("task").and_then(TaskInfo::from_json),
     })
 }
@@ -261,6 +263,7 @@ mod tests {
             chain: vec!["top-a".into(), "dir:/srv/root".into()],
             origin: vec!["dir:/srv/root".into()],
             generation: 3,
+            recording: crate::spec::Recording::Snapshots,
             task: Some(task.clone()),
         };
         let spec = SandboxSpec {
@@ -269,6 +272,7 @@ mod tests {
             limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
             env: vec![("A".into(), "b\nc".into())],
             owner: Some(3),
+            recording: crate::spec::Recording::Steps,
             task: Some(task),
             ..SandboxSpec::default()
         };

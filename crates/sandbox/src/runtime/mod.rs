@@ -161,6 +161,7 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         chain: base.chain.clone(),
         origin: base.chain.clone(),
         generation: facts.generation,
+        recording: spec.recording,
         task: spec.task.clone(),
     };
     let given = Given { env: base.env.clone(), user: base.user.clone(), cwd: base.cwd.clone() };

@@ -78,6 +78,8 @@ pub struct SnapshotInfo {
     pub task: Option<TaskInfo>,
     /// If it is how boxes of that task begin: what it was made of, so that it is found again.
     pub key: Option<String>,
+    /// If it is the state after a step of its box, which goes with that box.
+    pub step: Option<u64>,
 }
 
 impl SnapshotInfo {
@@ -210,6 +212,7 @@ fn to_json(snapshot: &SnapshotInfo) -> Value {
         "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
         "env": snapshot.env, "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
+        "step": snapshot.step,
     })
 }
 
@@ -235,5 +238,6 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
         env: variables(value.get("env")?)?,
         task: value.get("task").and_then(TaskInfo::from_json),
         key: text("key"),
+        step: value.get("step").and_then(Value::as_u64),
     })
 }

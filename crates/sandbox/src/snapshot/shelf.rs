@@ -116,7 +116,7 @@ fn is_outside(name: &str) -> bool {
 }
 
 /// Puts an index in its place, whole or not at all. Others may do the same at the same time.
-fn keep(index: &Index, path: &Path) -> Result<()> {
+pub(crate) fn keep(index: &Index, path: &Path) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("~{}", crate::sandboxes::new_id()?));
     let temporary = PathBuf::from(name);

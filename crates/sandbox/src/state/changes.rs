@@ -91,16 +91,26 @@ pub enum Content {
 impl Thing {
     fn of(node: &Node) -> Thing {
         let entry = &node.entry;
-        let kind = match entry.kind {
-            Kind::File => "file",
-            Kind::Directory => "directory",
-            Kind::Symlink => "symlink",
-            Kind::Fifo => "fifo",
-            Kind::Socket => "socket",
-            Kind::CharDevice | Kind::Whiteout => "char-device",
-            Kind::BlockDevice => "block-device",
-        };
-        Thing { kind, mode: entry.mode, uid: entry.uid, gid: entry.gid, bytes: entry.size }
+        Thing {
+            kind: kind_name(entry.kind),
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            bytes: entry.size,
+        }
+    }
+}
+
+/// What an entry is, in a word.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+        Kind::CharDevice | Kind::Whiteout => "char-device",
+        Kind::BlockDevice => "block-device",
     }
 }
 

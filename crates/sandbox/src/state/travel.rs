@@ -200,6 +200,7 @@ impl Sandboxes {
             cwd: manifest.cwd,
             env: manifest.env,
             key: None,
+            step: None,
             task: None,
         };
         let snapshot = records::write(home, snapshot)?;

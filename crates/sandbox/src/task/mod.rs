@@ -307,9 +307,9 @@ impl Sandboxes {
         let key = ground.key(&ground.task.commit);
         let info = ground.task.clone();
         // It has to survive the host: who set it up once should not wait for it again.
-        let options = SnapshotOptions { name: None, durable: true };
+        let options = SnapshotOptions { durable: true, ..SnapshotOptions::default() };
         let kept = blocking(move || house.take(&id, options, Some((key, info)))).await?;
-        self.record(sandbox.info(), &[]).state("snapshot", Some(&kept.id), Some(kept.method.name()));
+        self.record(sandbox.info(), &[]).state("snapshot", Some(&kept.id), Some(kept.method.name()), None);
         Ok(kept)
     }
 

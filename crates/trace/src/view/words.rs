@@ -2,6 +2,8 @@
 
 use glasshouse_protocol::{Exit, ExitReport};
 
+use crate::event::StepState;
+
 /// `12 034 bytes`.
 pub(super) fn bytes(count: u64) -> String {
     if count == 1 { "1 byte".to_owned() } else { format!("{} bytes", grouped(count)) }
@@ -83,6 +85,23 @@ pub(super) fn signal(number: i32) -> String {
         number => return format!("signal {number}"),
     };
     name.to_owned()
+}
+
+/// What a box was like after a step.
+pub(super) fn state(state: &StepState) -> String {
+    let digest: String = state.digest.chars().take(15).collect();
+    let changed = match state.changed {
+        0 => "nothing changed".to_owned(),
+        1 => "1 path changed".to_owned(),
+        n => format!("{} paths changed", grouped(n)),
+    };
+    let processes = match state.processes {
+        0 => String::new(),
+        1 => ", 1 process left".to_owned(),
+        n => format!(", {} processes left", grouped(n)),
+    };
+    let racy = if state.racy { ", racy" } else { "" };
+    format!("{changed}{processes}  {digest}{racy}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,383 @@
+//! Steps: what a box was like after each command, and after each call of a tool.
+//!
+//! ```text
+//!  command or tool ends ─▶ hold the box still ─▶ index of its top ─▶ digest
+//!                                                      │ another one than after the step before?
+//!                                                      ▼
+//!                                 what differs from the state before, small texts along ─▶ on record
+//! ```
+//! The state before is kept as the index of the top and the names of the layers below it, in the box's directory, so
+//! that a step costs what it changed, whichever process it came from. It is moved along when the box is put back.
+//! Numbers of steps are given under a lock of their own: several programs may work in one box.
+//!
+//! Recording never fails a command: what cannot be looked at is said on the record, with the reason.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+
+use glasshouse_trace::{
+    Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState, path_text,
+};
+use serde_json::{Value, json};
+
+use super::SnapshotOptions;
+use super::changes::kind_name;
+use super::look::{State, shelf_state};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{Home, write_private};
+use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
+use crate::sandboxes::{Sandboxes, blocking};
+use crate::snapshot::diff::{self, Change};
+use crate::snapshot::index::{Index, Kind};
+use crate::snapshot::pack::Stack;
+use crate::snapshot::records;
+use crate::snapshot::shelf::{self, Shelf};
+use crate::spec::{Recording, SandboxInfo};
+
+/// A command of a caller's, or a call of a tool, that is done.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) tool: Option<String>,
+    pub(crate) params: Option<Value>,
+    pub(crate) exec: Option<u64>,
+    pub(crate) output: Option<Vec<u8>>,
+    pub(crate) stderr: Option<Vec<u8>>,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) error: Option<String>,
+    pub(crate) wall_us: u64,
+}
+
+/// Whoever puts the steps of one box on record.
+pub(crate) struct Steps {
+    house: Sandboxes,
+    id: String,
+    recording: Recording,
+}
+
+/// What is to be put on record of a step.
+pub(crate) struct Taken {
+    /// Before the first step.
+    pub(crate) base: Option<Base>,
+    pub(crate) step: Step,
+}
+
+impl Steps {
+    pub(crate) fn new(house: Sandboxes, info: &SandboxInfo) -> Steps {
+        Steps { house, id: info.id.clone(), recording: info.recording }
+    }
+
+    /// Whether plain commands are steps.
+    pub(crate) fn of_commands(&self) -> bool {
+        self.recording != Recording::Commands
+    }
+
+    /// Looks at the box after a step. `None`: not even a number could be had.
+    pub(crate) async fn take(&self, done: Done) -> Option<Taken> {
+        let (house, id, recording) = (self.house.clone(), self.id.clone(), self.recording);
+        let looked = blocking(move || house.after_step(&id, recording)).await.ok()?;
+        let Looked { number, base, state, no_state, snapshot } = looked;
+        let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
+        let step = Step {
+            step: number,
+            tool,
+            params: params.map(|params| Payload::whole(params.to_string())),
+            exec,
+            output: output.map(Payload::whole),
+            stderr: stderr.filter(|stderr| !stderr.is_empty()).map(Payload::whole),
+            exit_code,
+            error,
+            wall_us,
+            state,
+            no_state,
+            snapshot,
+        };
+        Some(Taken { base, step })
+    }
+}
+
+/// What was found after a step.
+struct Looked {
+    number: u64,
+    base: Option<Base>,
+    state: Option<StepState>,
+    no_state: Option<String>,
+    snapshot: Option<String>,
+}
+
+/// The state after the step before, as the box's directory keeps it.
+#[derive(Debug, Default, PartialEq)]
+struct Note {
+    step: u64,
+    /// Empty: nothing is known of it.
+    digest: String,
+    /// The layers below the top.
+    chain: Vec<String>,
+    /// Whether there is an index of the top; without, it was empty.
+    top: bool,
+}
+
+impl Note {
+    fn path(home: &Home, id: &str) -> PathBuf {
+        home.box_dir(id).join("step.json")
+    }
+
+    fn top_path(home: &Home, id: &str) -> PathBuf {
+        home.box_dir(id).join("step-index")
+    }
+
+    fn read(home: &Home, id: &str) -> Note {
+        let read = || {
+            let value: Value = serde_json::from_slice(&fs::read(Note::path(home, id)).ok()?).ok()?;
+            let chain = value.get("chain")?.as_array()?.iter();
+            Some(Note {
+                step: value.get("step")?.as_u64()?,
+                digest: value.get("digest")?.as_str()?.to_owned(),
+                chain: chain.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<_>>()?,
+                top: value.get("top")?.as_bool()?,
+            })
+        };
+        read().unwrap_or_default()
+    }
+
+    fn write(&self, home: &Home, id: &str) -> Result<()> {
+        let Note { step, digest, chain, top } = self;
+        let text = json!({ "step": step, "digest": digest, "chain": chain, "top": top }).to_string();
+        let (temporary, path) = (home.box_dir(id).join("step.json~"), Note::path(home, id));
+        write_private(&temporary, &text)?;
+        fs::rename(&temporary, &path).context(format_args!("write {}", path.display()))
+    }
+}
+
+/// Held while a step gets its number and is looked at.
+fn turn(home: &Home, id: &str) -> Result<File> {
+    let path = home.box_dir(id).join("steps");
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.context(format_args!("open {}", path.display()))?;
+    file.lock().context(format_args!("lock {}", path.display()))?;
+    Ok(file)
+}
+
+/// The box was put back onto this chain: the next step is compared with that.
+pub(super) fn moved(home: &Home, info: &SandboxInfo, chain: &[String]) -> Result<()> {
+    if info.recording == Recording::Commands {
+        return Ok(());
+    }
+    let id = &info.id;
+    let _turn = turn(home, id)?;
+    let before = Note::read(home, id);
+    Note { step: before.step, digest: String::new(), chain: chain.to_vec(), top: false }.write(home, id)
+}
+
+impl Sandboxes {
+    fn after_step(&self, id: &str, recording: Recording) -> Result<Looked> {
+        let home = self.home();
+        let _turn = turn(home, id)?;
+        let before = Note::read(home, id);
+        let number = before.step + 1;
+        let mut looked = Looked { number, base: None, state: None, no_state: None, snapshot: None };
+        let mut note = Note { step: number, ..before };
+        if recording != Recording::Commands {
+            match self.look_after(id, &note) {
+                Ok((base, state, after)) => {
+                    (looked.base, looked.state) = (base, Some(state));
+                    note = Note { step: number, ..after };
+                }
+                Err(e) => looked.no_state = Some(e.to_string()),
+            }
+        }
+        if recording == Recording::Snapshots && looked.state.is_some() {
+            match self.take(id, SnapshotOptions { step: Some(number), ..SnapshotOptions::default() }, None) {
+                Ok(taken) => {
+                    note = Note { chain: taken.chain, top: false, ..note };
+                    looked.snapshot = Some(taken.id);
+                }
+                Err(e) => looked.no_state = Some(format!("no snapshot: {e}")),
+            }
+        }
+        note.write(home, id)?;
+        Ok(looked)
+    }
+
+    /// The state after a step, what it changed, and what to compare the next one with.
+    fn look_after(&self, id: &str, before: &Note) -> Result<(Option<Base>, StepState, Note)> {
+        let start = Instant::now();
+        let home = self.home();
+        let _share = home.store_shared()?;
+        let record = self.on_record(id)?;
+        let mut shelf = Shelf::new(home);
+        let from_chain = match before.chain.is_empty() {
+            true => record.info.origin.clone(),
+            false => before.chain.clone(),
+        };
+        let base = match before.step {
+            1 => Some(base_of(&record.info, shelf_state(&mut shelf, id.to_owned(), &from_chain)?)?),
+            _ => None,
+        };
+        let mut found = None;
+        self.runtime(record.info.runtime).hold_still(id, &mut |still| {
+            let chain = still.record.info.chain.clone();
+            let top = Rc::new(shelf.top(id, still.upper)?);
+            let below = shelf_state(&mut shelf, id.to_owned(), &chain)?;
+            let now = State {
+                id: id.to_owned(),
+                indexes: [vec![top.clone()], below.indexes].concat(),
+                trees: [vec![still.upper.to_owned()], below.trees].concat(),
+            };
+            let digest = now.digest()?.to_string();
+            let mut list = List::default();
+            let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
+            if digest != known {
+                match before_state(home, &mut shelf, id, before, &from_chain) {
+                    Ok(from) => list.fill(&from, &now)?,
+                    Err(_) => list.unknown = true,
+                }
+            }
+            found = Some((top, chain, digest, list, now.racy(), still.processes));
+            Ok(())
+        })?;
+        let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
+        let (top, chain, digest, list, racy, processes) = found.ok_or_else(failed)?;
+        let same = digest == before.digest && chain == before.chain && before.top;
+        if !same {
+            shelf::keep(&top, &Note::top_path(home, id))?;
+        }
+        let state = StepState {
+            digest: digest.clone(),
+            racy,
+            processes,
+            changed: list.changed,
+            changes: list.payload(),
+            took_us: start.elapsed().as_micros() as u64,
+        };
+        Ok((base, state, Note { step: before.step, digest, chain, top: true }))
+    }
+
+    /// Removes the snapshots that were taken of a box's steps. A box that is gone has no steps to go back to.
+    pub(crate) fn forget_steps(&self, id: &str) -> Result<()> {
+        for snapshot in records::all(self.home())? {
+            if snapshot.from == id && snapshot.step.is_some() {
+                records::remove(self.home(), &snapshot.id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the first step stands on.
+fn base_of(info: &SandboxInfo, state: State) -> Result<Base> {
+    let task = info.task.as_ref().map(|task| BaseTask {
+        repo: task.repo.clone(),
+        commit: task.commit.clone(),
+        setup: task.setup.clone(),
+        test: task.test.clone(),
+        dir: task.dir.clone(),
+    });
+    Ok(Base { digest: state.digest()?.to_string(), task, ..Base::default() })
+}
+
+/// The state after the step before.
+fn before_state(
+    home: &Home,
+    shelf: &mut Shelf<'_>,
+    id: &str,
+    note: &Note,
+    chain: &[String],
+) -> Result<Vec<Rc<Index>>> {
+    let mut indexes = shelf.chain(chain)?;
+    if note.top {
+        let path = Note::top_path(home, id);
+        let file = File::open(&path).context(format_args!("open {}", path.display()))?;
+        indexes.insert(0, Rc::new(Index::open(file)?));
+    }
+    Ok(indexes)
+}
+
+/// What a step changed, as far as there is room.
+#[derive(Default)]
+struct List {
+    changed: u64,
+    changes: Vec<FileChange>,
+    list_bytes: usize,
+    texts_bytes: u64,
+    /// The state before is not known.
+    unknown: bool,
+}
+
+impl List {
+    fn fill(&mut self, from: &[Rc<Index>], to: &State) -> Result<()> {
+        let from: Vec<&Index> = from.iter().map(Rc::as_ref).collect();
+        let chain = to.chain();
+        let stack = Stack { indexes: &chain, trees: &to.trees };
+        diff::diff(&from, &chain, |change| {
+            self.changed += 1;
+            if self.changes.len() < STEP_CHANGES && self.list_bytes < STEP_LIST_BYTES {
+                let change = self.describe(change, &stack);
+                self.list_bytes += change.path.len() + 256;
+                self.changes.push(change);
+            }
+            Ok(())
+        })
+    }
+
+    fn describe(&mut self, change: &Change<'_>, stack: &Stack<'_>) -> FileChange {
+        let path = if change.path == b"." { b"/".to_vec() } else { [b"/", change.path].concat() };
+        let now = change.to.map(|node| {
+            let entry = &node.entry;
+            let held = !matches!(entry.kind, Kind::Directory | Kind::Fifo | Kind::Socket);
+            let small = entry.kind == Kind::File
+                && entry.size <= STEP_TEXT_BYTES
+                && self.texts_bytes + entry.size <= STEP_TEXTS_BYTES;
+            let differs = change.from.is_none() || change.what.content || change.what.kind;
+            let mut text = None;
+            if small && differs {
+                let mut bytes = Vec::new();
+                // What cannot be read now is known by its hash.
+                let read = stack.open(node).map(|mut file| file.read_to_end(&mut bytes));
+                text = matches!(read, Ok(Ok(_))).then(|| String::from_utf8(bytes).ok()).flatten();
+                self.texts_bytes += entry.size;
+            }
+            FileFacts {
+                kind: kind_name(entry.kind).to_owned(),
+                mode: format!("{:o}", entry.mode),
+                uid: entry.uid,
+                gid: entry.gid,
+                bytes: entry.size,
+                content: held.then(|| hex(&entry.content)),
+                xattrs: entry.xattrs.as_ref().map(|hash| hex(hash)),
+                text,
+            }
+        });
+        let kind = match (change.from, change.to) {
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Removed,
+            _ => ChangeKind::Changed,
+        };
+        FileChange { path: path_text(&path), change: kind, now }
+    }
+
+    fn payload(&self) -> Option<Payload> {
+        if self.changes.is_empty() || self.unknown {
+            return None;
+        }
+        serde_json::to_vec(&self.changes).ok().map(Payload::whole)
+    }
+}
+
+fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_spelled_in_hex() {
+        let mut hash = [0; 32];
+        (hash[0], hash[31]) = (0x0f, 0xa0);
+        assert_eq!(hex(&hash), format!("0f{}a0", "00".repeat(30)));
+    }
+}
