@@ -17,5 +17,6 @@ mod rerun;
 mod reset;
 mod snapshots;
 mod stage;
+mod steps;
 mod tasks;
 mod writers;

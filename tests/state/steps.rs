@@ -1,0 +1,189 @@
+//! What is on record of each step.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::stage::Stage;
+
+/// The events of a kind in a box's record.
+fn events(stage: &Stage, kind: &str) -> Vec<Value> {
+    let lines = stage.ok(&["log", &stage.id, "--json"]);
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    lines.map(|line| line["event"].clone()).filter(|event| event["type"] == kind).collect()
+}
+
+/// What a step changed: a letter and a path each.
+fn changes(stage: &Stage, step: &Value) -> Vec<String> {
+    let list = &step["state"]["changes"];
+    let text = match list["head"]["text"].as_str() {
+        Some(text) => text.to_owned(),
+        None if list.is_null() => return Vec::new(),
+        None => {
+            let hash = list["head"]["blob"]["hash"].as_str().expect("a payload is text or a blob");
+            let blob = stage.house.home().join("blobs").join(&hash[..2]).join(&hash[2..]);
+            std::fs::read_to_string(blob).expect("a blob can be read")
+        }
+    };
+    let list: Vec<Value> = serde_json::from_str(&text).expect("changes are a list");
+    let told = |change: &Value| {
+        let facts = &change["now"];
+        let letter = &change["change"].as_str().expect("a word")[..1];
+        let path = change["path"].as_str().expect("a path");
+        format!("{letter} {path} {}", facts["text"].as_str().or(facts["kind"].as_str()).unwrap_or("-"))
+    };
+    list.iter().map(told).collect()
+}
+
+#[test]
+fn a_step_tells_what_it_changed() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one > a; mkdir d; ln -s a l; printf '\\377' > raw");
+        stage.sh("echo two > a; rm -r d; chmod 600 raw");
+        stage.sh("true");
+        let steps = events(&stage, "step");
+        let told: Vec<Vec<String>> = steps.iter().map(|step| changes(&stage, step)).collect();
+        let first = [
+            "a /workspace/a one\n",
+            "a /workspace/d directory",
+            "a /workspace/l symlink",
+            "a /workspace/raw file",
+        ];
+        assert_eq!(told[0], first, "{:?}", stage.house.mode);
+        let second = ["c /workspace/a two\n", "r /workspace/d -", "c /workspace/raw file"];
+        assert_eq!(told[1], second, "{:?}", stage.house.mode);
+        assert!(told[2].is_empty(), "{:?}: {told:?}", stage.house.mode);
+        // The digest on record is the one that anybody can take.
+        let digest = stage.ok(&["digest", &stage.id]);
+        for step in &steps[1..] {
+            assert_eq!(step["state"]["digest"], digest.as_str(), "{:?}", stage.house.mode);
+        }
+        assert_ne!(steps[0]["state"]["digest"], digest.as_str());
+        stage.ok(&["log", &stage.id, "--verify"]);
+    }
+}
+
+#[test]
+fn a_box_that_was_put_back_is_compared_with_where_it_was_put() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one > a");
+        let snapshot = stage.snapshot();
+        stage.sh("echo two > b");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        stage.sh("echo three > c");
+        stage.ok(&["reset", &stage.id]);
+        stage.sh("true");
+        let steps = events(&stage, "step");
+        let told: Vec<Vec<String>> = steps.iter().map(|step| changes(&stage, step)).collect();
+        assert_eq!(told[1], ["a /workspace/b two\n"], "{:?}", stage.house.mode);
+        assert_eq!(told[2], ["a /workspace/c three\n"], "{:?}", stage.house.mode);
+        assert!(told[3].is_empty(), "{:?}: {told:?}", stage.house.mode);
+        // It is as it began.
+        let base = &events(&stage, "base")[0];
+        assert_eq!(steps[3]["state"]["digest"], base["digest"], "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn processes_that_are_left_are_counted() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("true");
+        stage.sh("(setsid sleep 1000 &) >/dev/null 2>&1 </dev/null");
+        stage.ok(&["exec", &stage.id, "--background", "--", "sleep", "1000"]);
+        let left: Vec<u64> =
+            events(&stage, "step").iter().map(|step| step["state"]["processes"].as_u64().unwrap()).collect();
+        assert_eq!(left, [0, 1, 2], "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn programs_that_work_in_one_box_at_once_get_numbers_of_their_own() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        let start = |n: usize| {
+            let line = format!("echo {n} > f{n}");
+            let mut glass = stage.house.glass(&["exec", &stage.id, "--shell", "--", &line]);
+            glass.stdout(Stdio::null()).spawn().expect("glass starts")
+        };
+        let running: Vec<_> = (0..8).map(start).collect();
+        for mut glass in running {
+            assert!(glass.wait().expect("it ends").success(), "{:?}", stage.house.mode);
+        }
+        let steps = events(&stage, "step");
+        let mut numbers: Vec<u64> = steps.iter().map(|step| step["step"].as_u64().unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8], "{:?}", stage.house.mode);
+        // Each file was added once, in one of the steps.
+        let mut added: Vec<String> = steps.iter().flat_map(|step| changes(&stage, step)).collect();
+        added.retain(|change| change.starts_with("a "));
+        added.sort();
+        let expected: Vec<String> = (0..8).map(|n| format!("a /workspace/f{n} {n}\n")).collect();
+        assert_eq!(added, expected, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_snapshot_of_each_step_is_kept_as_long_as_the_box() {
+    for stage in Stage::each(&["--record", "snapshots"]) {
+        stage.sh("echo one > a");
+        stage.sh("echo two > a");
+        let steps = events(&stage, "step");
+        stage.ok(&["restore", &stage.id, steps[0]["snapshot"].as_str().expect("a snapshot")]);
+        assert_eq!(stage.sh("cat a"), "one");
+        let states = events(&stage, "state");
+        assert_eq!(states.last().expect("it was restored")["step"], 1);
+        stage.ok(&["kill", &stage.id]);
+        assert_eq!(stage.json(&["snapshots"]), serde_json::json!([]), "{:?}", stage.house.mode);
+        assert!(stage.layers().is_empty(), "{:?}: {:?}", stage.house.mode, stage.layers());
+    }
+}
+
+#[test]
+fn a_box_that_records_commands_has_no_steps() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo one > a");
+        assert!(events(&stage, "step").is_empty(), "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn secrets_that_a_step_writes_to_files_are_on_no_record() {
+    const SECRET: &str = "swordfish-7766-and-more";
+    for stage in Stage::each(&["--record", "steps", "--env", &format!("KEY={SECRET}")]) {
+        stage.sh("echo key is $KEY > a; echo $KEY | base64 > b; ln -s $KEY c; mkdir x$KEY");
+        let home = stage.house.home();
+        for dir in ["traces", "blobs"] {
+            let found = grep(&home.join(dir), SECRET.as_bytes());
+            assert!(found.is_empty(), "{:?}: {found:?}", stage.house.mode);
+        }
+    }
+}
+
+/// Files below a directory that hold these bytes.
+fn grep(dir: &std::path::Path, wanted: &[u8]) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("it is a directory") {
+        let path = entry.expect("it can be read").path();
+        match path.is_dir() {
+            true => found.extend(grep(&path, wanted)),
+            false => {
+                let bytes = std::fs::read(&path).expect("it can be read");
+                if bytes.windows(wanted.len()).any(|part| part == wanted) {
+                    found.push(path);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_page_of_a_record_runs_nothing() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo '<script>alert(1)</script><img src=x onerror=alert(2)>' | tee '<b>&.txt'");
+        let page = stage.ok(&["log", &stage.id, "--html", "-"]);
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{:?}", stage.house.mode);
+        assert!(page.contains("/workspace/&lt;b&gt;&amp;.txt"), "{:?}", stage.house.mode);
+        assert!(!page.contains("<script") && !page.contains("<img"), "{:?}", stage.house.mode);
+        assert!(page.contains("default-src 'none'"), "{:?}", stage.house.mode);
+    }
+}
