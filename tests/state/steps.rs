@@ -187,3 +187,22 @@ fn the_page_of_a_record_runs_nothing() {
         assert!(page.contains("default-src 'none'"), "{:?}", stage.house.mode);
     }
 }
+
+#[test]
+fn what_a_caller_does_to_files_is_a_step_too() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        let file = stage.house.home().join("in.txt");
+        std::fs::write(&file, "from outside\n").expect("it can be written");
+        stage.ok(&["cp", file.to_str().expect("it is UTF-8"), &format!("{}:/workspace/in.txt", stage.id)]);
+        stage.sh("cat in.txt");
+        let steps = events(&stage, "step");
+        assert_eq!(steps[0]["tool"], "file", "{:?}", stage.house.mode);
+        assert_eq!(
+            changes(&stage, &steps[0]),
+            ["a /workspace/in.txt from outside\n"],
+            "{:?}",
+            stage.house.mode
+        );
+        assert!(changes(&stage, &steps[1]).is_empty(), "{:?}", stage.house.mode);
+    }
+}

@@ -3,22 +3,29 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use glasshouse_linux::archive;
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 use glasshouse_protocol::{Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::client::{self, Stream};
 use crate::driver::Act;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::exec::ExecInput;
-use crate::limits::{COPY_OUT_BYTES, READ_FILE_BYTES};
+use crate::limits::{COPY_OUT_BYTES, READ_FILE_BYTES, STEP_CONTENT_BYTES};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::blocking;
+use crate::state::steps::Done;
 
+/// What steps are called on record that are operations on files by a caller.
+pub(crate) const FILE_STEP: &str = "file";
 /// Pieces of a tree that wait between the disk and the guest.
 const PIECES: usize = 8;
 
@@ -43,12 +50,14 @@ impl Sandbox {
     /// Replaces a file: whole, or not at all. Missing directories above it are made.
     pub async fn write_file(&self, path: &str, bytes: &[u8], mode: Option<u32>) -> Result<()> {
         let op = FileOp::Write { path: path.into(), mode, parents: true };
-        self.upload("write", path, op, bytes).await
+        let asked = json!({ "op": "write", "path": path, "mode": mode });
+        self.upload("write", path, op, bytes, asked).await
     }
 
     /// Adds to the end of a file.
     pub async fn append_file(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.upload("append", path, FileOp::Append { path: path.into() }, bytes).await
+        let asked = json!({ "op": "append", "path": path });
+        self.upload("append", path, FileOp::Append { path: path.into() }, bytes, asked).await
     }
 
     /// One page of a directory, sorted by name, after the name `after`.
@@ -71,31 +80,35 @@ impl Sandbox {
     /// Makes a directory; with `parents`, those above it too, and it may be there already.
     pub async fn make_dir(&self, path: &str, parents: bool) -> Result<()> {
         let op = FileOp::Mkdir { path: path.into(), parents, mode: None };
-        self.change("mkdir", path, op).await
+        let asked = json!({ "op": "mkdir", "path": path, "parents": parents });
+        self.change("mkdir", path, op, asked).await
     }
 
     /// Moves a file or a tree.
     pub async fn move_file(&self, from: &str, to: &str, overwrite: bool) -> Result<()> {
         let op = FileOp::Move { from: from.into(), to: to.into(), overwrite };
-        self.change("move", &format!("{from} -> {to}"), op).await
+        let asked = json!({ "op": "move", "from": from, "to": to, "overwrite": overwrite });
+        self.change("move", &format!("{from} -> {to}"), op, asked).await
     }
 
     /// Removes a file, a link or an empty directory; with `recursive`, a whole tree.
     pub async fn remove_file(&self, path: &str, recursive: bool) -> Result<()> {
         let op = FileOp::Remove { path: path.into(), recursive };
+        let asked = json!({ "op": "remove", "path": path, "recursive": recursive });
         if !recursive {
-            return self.change("remove", path, op).await;
+            return self.change("remove", path, op, asked).await;
         }
         let result = match self.open(op).await {
             Ok(mut stream) => work_end(&mut stream, |_| Ok(())).await,
             Err(e) => Err(e),
         };
-        self.told("remove", path, None, result).await
+        self.changed("remove", path, None, asked, result).await
     }
 
     /// Changes permission bits.
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
-        self.change("chmod", path, FileOp::Chmod { path: path.into(), mode }).await
+        let asked = json!({ "op": "chmod", "path": path, "mode": mode });
+        self.change("chmod", path, FileOp::Chmod { path: path.into(), mode }, asked).await
     }
 
     /// Copies a file or a tree into the box, as `cp -r` would: into `to` if that is a directory, else as `to`.
@@ -109,13 +122,23 @@ impl Sandbox {
         let target = if into_dir { join(to, &file_name(from)?) } else { to.to_owned() };
         let result =
             if meta.is_dir() { self.tree_in(from, &target).await } else { self.file_in(from, &target).await };
-        self.told("copy in", &target, None, result).await
+        let mut asked = json!({ "op": "copy in", "path": target });
+        // What a tree held is not kept; the record tells what became of it.
+        if self.takes_steps()
+            && meta.is_file()
+            && meta.len() <= STEP_CONTENT_BYTES as u64
+            && let Ok(bytes) = std::fs::read(from)
+        {
+            asked = json!({ "op": "write", "path": target, "mode": meta.permissions().mode() & 0o777 });
+            put_content(&mut asked, &bytes);
+        }
+        self.changed("copy in", &target, None, asked, result).await
     }
 
     /// Copies what is in a directory into one of the box's, which is made if it is missing.
     pub(crate) async fn copy_tree_in(&self, from: &Path, to: &str) -> Result<()> {
         let result = self.tree_in(from, to).await;
-        self.told("copy in", to, None, result).await
+        self.changed("copy in", to, None, json!({ "op": "copy in", "path": to }), result).await
     }
 
     /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
@@ -200,7 +223,6 @@ impl Sandbox {
     }
 
     async fn file_in(&self, from: &Path, to: &str) -> Result<()> {
-        use std::os::unix::fs::PermissionsExt;
         let mut file = std::fs::File::open(from).context(format_args!("read {}", from.display()))?;
         let mode =
             file.metadata().context(format_args!("read {}", from.display()))?.permissions().mode() & 0o777;
@@ -251,9 +273,28 @@ impl Sandbox {
         }
     }
 
-    async fn change(&self, verb: &'static str, path: &str, op: FileOp) -> Result<()> {
+    async fn change(&self, verb: &'static str, path: &str, op: FileOp, asked: Value) -> Result<()> {
         let result = self.file(op).await.map(|_| ());
-        self.told(verb, path, None, result).await
+        self.changed(verb, path, None, asked, result).await
+    }
+
+    /// Puts an operation on record that changed something: it is a step, unless it is a part of one.
+    async fn changed(
+        &self,
+        op: &'static str,
+        path: &str,
+        bytes: Option<u64>,
+        asked: Value,
+        result: Result<()>,
+    ) -> Result<()> {
+        let result = self.told(op, path, bytes, result).await;
+        if self.takes_steps() {
+            let error = result.as_ref().err().map(ToString::to_string);
+            let exit_code = Some(i32::from(error.is_some()));
+            let tool = Some(FILE_STEP.to_owned());
+            self.step(Done { tool, params: Some(asked), exit_code, error, ..Done::default() }).await;
+        }
+        result
     }
 
     /// Puts an operation on record.
@@ -263,7 +304,14 @@ impl Sandbox {
         result
     }
 
-    async fn upload(&self, verb: &'static str, path: &str, op: FileOp, bytes: &[u8]) -> Result<()> {
+    async fn upload(
+        &self,
+        verb: &'static str,
+        path: &str,
+        op: FileOp,
+        bytes: &[u8],
+        mut asked: Value,
+    ) -> Result<()> {
         let result = async {
             let mut upload = Upload::open(self, op).await?;
             for piece in bytes.chunks(DATA_CHUNK_MAX) {
@@ -273,7 +321,10 @@ impl Sandbox {
         }
         .await;
         let written = result.as_ref().ok().copied();
-        self.told(verb, path, written, result.map(|_| ())).await
+        if self.takes_steps() && bytes.len() <= STEP_CONTENT_BYTES {
+            put_content(&mut asked, bytes);
+        }
+        self.changed(verb, path, written, asked, result.map(|_| ())).await
     }
 
     async fn download(&self, op: FileOp, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
@@ -291,6 +342,14 @@ impl Sandbox {
                 _ => {}
             }
         }
+    }
+}
+
+/// What a file is to hold, for the record.
+fn put_content(asked: &mut Value, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => asked["content"] = text.into(),
+        Err(_) => asked["content_base64"] = STANDARD.encode(bytes).into(),
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) const STEP_LIST_BYTES: usize = 1 << 20;
 pub(crate) const STEP_TEXT_BYTES: u64 = 32 * 1024;
 /// All files that are kept with one step.
 pub(crate) const STEP_TEXTS_BYTES: u64 = 256 * 1024;
+/// A file that is kept with the step that put it into the box from outside.
+pub(crate) const STEP_CONTENT_BYTES: usize = 1 << 20;
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.

@@ -9,7 +9,8 @@ use crate::driver::{Act, Handle};
 use crate::error::Result;
 use crate::exec::Exec;
 use crate::sandboxes::Sandboxes;
-use crate::spec::SandboxInfo;
+use crate::spec::{Recording, SandboxInfo};
+use crate::state::steps::Done;
 
 /// A living box. Copies are the same box; it outlives them all, unless it has an owner or is destroyed.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub struct Sandbox {
     info: Arc<SandboxInfo>,
     pub(crate) driver: Handle,
     house: Sandboxes,
+    /// What is done through this is a part of a step, and no step by itself.
+    within: bool,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -27,7 +30,24 @@ impl std::fmt::Debug for Sandbox {
 
 impl Sandbox {
     pub(crate) fn new(info: SandboxInfo, driver: Handle, house: Sandboxes) -> Sandbox {
-        Sandbox { info: Arc::new(info), driver, house }
+        Sandbox { info: Arc::new(info), driver, house, within: false }
+    }
+
+    /// The same box, for what a tool does in it: only the call of the tool is a step.
+    #[allow(dead_code, reason = "tools come next")]
+    pub(crate) fn within_step(&self) -> Sandbox {
+        Sandbox { within: true, ..self.clone() }
+    }
+
+    /// Whether what is done through this is a step by itself, and steps are recorded.
+    pub(crate) fn takes_steps(&self) -> bool {
+        !self.within && self.info.recording != Recording::Commands
+    }
+
+    /// Puts a step on record.
+    pub(crate) async fn step(&self, done: Done) {
+        // A driver that is gone has nothing to record any more.
+        let _ = self.driver.act(|recorded| Act::Step { done: Box::new(done), recorded }).await;
     }
 
     pub(crate) fn house(&self) -> &Sandboxes {
@@ -46,7 +66,8 @@ impl Sandbox {
 
     /// Runs a command. A program that cannot be started is no error: it is the command's end.
     pub async fn exec(&self, spec: ExecSpec) -> Result<Exec> {
-        self.driver.act(|answer| Act::Exec { spec: Box::new(spec), step: true, answer }).await?
+        let step = !self.within;
+        self.driver.act(|answer| Act::Exec { spec: Box::new(spec), step, answer }).await?
     }
 
     /// Reads the kept output of a command from a place on and, to `follow`, what comes after.

@@ -24,7 +24,7 @@ use crate::image::{self, Stop};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, blocking, check};
 use crate::snapshot::records::{self, SnapshotInfo};
-use crate::spec::{Image, RuntimeKind, SandboxSpec};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::state::SnapshotOptions;
 
 /// What a failed set-up command wrote last, in the error.
@@ -264,6 +264,8 @@ impl Sandboxes {
             cwd: None,
             // Whatever becomes of us, it does not stay.
             owner: Some(std::process::id()),
+            // Its commands are no steps of anybody's.
+            recording: Recording::Commands,
             ..spec.clone()
         };
         building.limits.ttl = None;
