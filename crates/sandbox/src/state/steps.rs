@@ -346,7 +346,7 @@ impl List {
                 gid: entry.gid,
                 bytes: entry.size,
                 content: held.then(|| hex(&entry.content)),
-                xattrs: entry.xattrs.as_ref().map(|hash| hex(hash)),
+                xattrs: entry.xattrs.as_ref().map(hex),
                 text,
             }
         });
