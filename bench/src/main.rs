@@ -7,7 +7,7 @@
 //!
 //! The walk: `options` → `stage` (a home, a live box, the programs) → `contender` (who takes part, who cannot and
 //! why) → `round` (the turns) → `memory` (many idle boxes) → `report`, `goal`, `table`. `ordinary` is the second
-//! pass, in a process of its own. `glass-bench state` is another walk: `state`.
+//! pass, in a process of its own. `glass-bench state` and `glass-bench record` are walks of their own.
 
 mod contender;
 mod goal;
@@ -17,6 +17,7 @@ mod memory;
 mod options;
 mod ordinary;
 mod program;
+mod record;
 mod report;
 mod round;
 mod sample;
@@ -52,6 +53,9 @@ fn run() -> Result<bool> {
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if(|arg| arg == "state").is_some() {
         return state::run(args);
+    }
+    if args.next_if(|arg| arg == "record").is_some() {
+        return record::run(args);
     }
     let options = match options::parse(args)? {
         Asked::Help => {
