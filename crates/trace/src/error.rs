@@ -34,6 +34,10 @@ pub enum ErrorKind {
     TooLarge,
     /// What is on disk is not what a writer of ours leaves.
     Corrupt,
+    /// A file of somebody else's is not what it must be.
+    Invalid,
+    /// It cannot be told what a file is.
+    Unknown,
     /// The event cannot be written as it is.
     Unwritable,
     /// The system refused.

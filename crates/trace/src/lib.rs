@@ -7,6 +7,8 @@
 //! before it. A [`Reader`] gives the lines back, [`verify()`] checks them, [`render`] shows them to a person,
 //! [`prune`] removes what is old. The format is described in `docs/trace-format.md`.
 //!
+//! Beside it stands [`trajectory`]: what an agent did, in our format and those of others, checked and compared.
+//!
 //! There is no background thread and no fsync here: an append costs some tens of microseconds, survives the
 //! death of the writer, and may be lost with the machine.
 
@@ -29,6 +31,7 @@ mod view;
 mod writer;
 
 pub mod limits;
+pub mod trajectory;
 
 pub use blobs::Blobs;
 pub use changes::{ChangeKind, FileChange, FileFacts, path_text};

@@ -1,0 +1,507 @@
+//! Whether a step went as it did before. Replay and `glass trajectory diff` ask here, so both mean the same.
+//!
+//! What one side did not record is not compared. Texts are compared without their noise ([`Rules`]). Files are the
+//! same if the digests of the whole state are; if not, the lists of changes say which file differs. A file whose
+//! text differs by noise alone is overlooked, and from then on digests prove nothing any more, so the lists decide.
+
+use std::collections::BTreeMap;
+
+use glasshouse_protocol::Exit;
+use serde_json::Value;
+
+use super::canonical::{Canonical, Rules};
+use super::difference::{bytes, clipped, unified};
+use super::limits::{DIFF_LINE_BYTES_MAX, DIFFERENCES_MAX};
+use super::model::{FileChange, Observed, Rule, StateAfter, Step, Trajectory};
+use super::text::Text;
+use crate::Result;
+
+/// How much counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strictness {
+    /// Everything that was recorded, byte by byte: there is no noise.
+    Strict,
+    /// Everything that was recorded, but for noise.
+    #[default]
+    Normal,
+    /// Only what was written to stdout or answered, but for noise and white space at both ends.
+    OutputOnly,
+}
+
+impl Strictness {
+    /// Its name, as options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strictness::Strict => "strict",
+            Strictness::Normal => "normal",
+            Strictness::OutputOnly => "output-only",
+        }
+    }
+}
+
+/// What of a step can differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aspect {
+    /// Whether there is a step at all.
+    Step,
+    /// Which tool was used.
+    Tool,
+    /// What it was asked.
+    Params,
+    /// The code with which it ended.
+    Exit,
+    /// The typed end.
+    End,
+    /// What it answered.
+    Output,
+    /// What it wrote to stderr.
+    Stderr,
+    /// What it said went wrong.
+    Error,
+    /// The files afterwards.
+    Files,
+    /// The processes afterwards.
+    Processes,
+}
+
+impl Aspect {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Aspect::Step => "step",
+            Aspect::Tool => "tool",
+            Aspect::Params => "params",
+            Aspect::Exit => "exit",
+            Aspect::End => "end",
+            Aspect::Output => "output",
+            Aspect::Stderr => "stderr",
+            Aspect::Error => "error",
+            Aspect::Files => "files",
+            Aspect::Processes => "processes",
+        }
+    }
+}
+
+/// The first step that went another way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Divergence {
+    /// The step, from 1.
+    pub step: u64,
+    /// Everything that differs about it, at least one.
+    pub differences: Vec<Difference>,
+    /// How many further differences there are.
+    pub untold: u64,
+}
+
+/// One thing that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// What.
+    pub what: Aspect,
+    /// Which file, for files.
+    pub path: Option<String>,
+    /// What was expected, in a few words.
+    pub expected: String,
+    /// What there is instead.
+    pub actual: String,
+    /// Both texts side by side, without their noise.
+    pub diff: Option<String>,
+}
+
+/// Noise that was overlooked, by the rule that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ignored {
+    /// The rule.
+    pub rule: String,
+    /// In how many places the two sides differ by it.
+    pub count: u64,
+    /// The first of them.
+    pub first: Place,
+}
+
+/// A place that was overlooked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The step, from 1.
+    pub step: u64,
+    /// What of it.
+    pub what: Aspect,
+    /// Which file, for files.
+    pub path: Option<String>,
+    /// The line of the expected text, from 1.
+    pub line: u64,
+    /// What stands there.
+    pub expected: String,
+    /// What stands there instead.
+    pub actual: String,
+}
+
+/// Compares one step after the other, and remembers what it overlooked.
+pub struct Comparer {
+    rules: Rules,
+    strictness: Strictness,
+    ignored: Vec<Ignored>,
+    /// A file was overlooked, so the digests differ though nothing else does.
+    drifted: bool,
+}
+
+impl Comparer {
+    /// With the rules of a trajectory.
+    pub fn new(strictness: Strictness, rules: &[Rule]) -> Result<Self> {
+        let rules = match strictness {
+            Strictness::Strict => Rules::none(),
+            Strictness::Normal => Rules::new(rules)?,
+            Strictness::OutputOnly => Rules::with(rules, &["edges"])?,
+        };
+        Ok(Comparer { rules, strictness, ignored: Vec::new(), drifted: false })
+    }
+
+    /// What was overlooked so far.
+    pub fn ignored(&self) -> &[Ignored] {
+        &self.ignored
+    }
+
+    /// Compares what was asked and what was seen. `number` counts from 1.
+    pub fn step(&mut self, number: u64, expected: &Step, actual: &Step) -> Option<Divergence> {
+        let mut found = Differences::default();
+        if expected.tool != actual.tool {
+            found.plain(Aspect::Tool, &expected.tool, &actual.tool);
+        }
+        if expected.params != actual.params {
+            let shown = |step: &Step| format!("{:#}\n", Value::Object(step.params.clone()));
+            found.texts(Aspect::Params, None, &shown(expected), &shown(actual));
+        }
+        self.differences(number, &expected.observed, &actual.observed, &mut found);
+        found.divergence(number)
+    }
+
+    /// Compares only what was seen. `number` counts from 1.
+    pub fn observed(&mut self, number: u64, expected: &Observed, actual: &Observed) -> Option<Divergence> {
+        let mut found = Differences::default();
+        self.differences(number, expected, actual, &mut found);
+        found.divergence(number)
+    }
+
+    fn differences(&mut self, step: u64, expected: &Observed, actual: &Observed, found: &mut Differences) {
+        let at = |what| Spot { step, what, path: None };
+        if self.strictness != Strictness::OutputOnly {
+            self.ends(expected, actual, &at(Aspect::End), found);
+        }
+        if let (Some(expected), Some(actual)) = outputs(expected, actual) {
+            self.texts(&expected, &actual, &at(Aspect::Output), found);
+        }
+        if self.strictness == Strictness::OutputOnly {
+            return;
+        }
+        if let (Some(expected), Some(actual)) = (&expected.stderr, &actual.stderr) {
+            self.texts(expected, actual, &at(Aspect::Stderr), found);
+        }
+        if let (Some(expected), Some(actual)) = (&expected.error, &actual.error) {
+            let text = |text: &String| Text::Text(text.clone());
+            self.texts(&text(expected), &text(actual), &at(Aspect::Error), found);
+        }
+        if let (Some(expected), Some(actual)) = (&expected.state, &actual.state) {
+            self.files(step, expected, actual, found);
+            if let (Some(expected), Some(actual)) = (&expected.processes, &actual.processes) {
+                let text = |processes: &[String]| {
+                    let mut lines: Vec<&str> = processes.iter().map(String::as_str).collect();
+                    lines.sort_unstable();
+                    Text::Text(lines.iter().map(|line| format!("{line}\n")).collect())
+                };
+                self.texts(&text(expected), &text(actual), &at(Aspect::Processes), found);
+            }
+        }
+    }
+
+    /// Typed ends where both sides have them, else codes.
+    fn ends(&mut self, expected: &Observed, actual: &Observed, at: &Spot, found: &mut Differences) {
+        if let (Some(expected), Some(actual)) = (&expected.end, &actual.end) {
+            let (kind, words) = parted(expected);
+            let (actual_kind, actual_words) = parted(actual);
+            if kind != actual_kind {
+                found.plain(Aspect::End, &expected.to_string(), &actual.to_string());
+            } else {
+                self.texts(&words.into(), &actual_words.into(), at, found);
+            }
+            return;
+        }
+        let code = |observed: &Observed| observed.exit_code.or(observed.end.as_ref().map(Exit::shell_code));
+        if let (Some(expected), Some(actual)) = (code(expected), code(actual))
+            && expected != actual
+        {
+            found.plain(Aspect::Exit, &format!("exit code {expected}"), &format!("exit code {actual}"));
+        }
+    }
+
+    /// Two texts, noise set aside.
+    fn texts(&mut self, expected: &Text, actual: &Text, at: &Spot, found: &mut Differences) {
+        if expected == actual {
+            return;
+        }
+        let (Some(expected_text), Some(actual_text)) = (expected.as_str(), actual.as_str()) else {
+            found.bytes(at.what, at.path.clone(), expected, actual);
+            return;
+        };
+        let expected = self.rules.canonical(expected_text);
+        let actual = self.rules.canonical(actual_text);
+        if expected.text != actual.text {
+            found.texts(at.what, at.path.clone(), &expected.text, &actual.text);
+            return;
+        }
+        self.overlook((expected_text, expected), (actual_text, actual), at);
+    }
+
+    /// Counts the places in which two texts differ that are the same without their noise.
+    fn overlook(&mut self, expected: (&str, Canonical), actual: (&str, Canonical), at: &Spot) {
+        let ((expected_text, expected), (actual_text, actual)) = (expected, actual);
+        let rules =
+            |canonical: &Canonical| canonical.asides.iter().map(|aside| aside.rule).collect::<Vec<_>>();
+        if rules(&expected) == rules(&actual) {
+            for (before, after) in expected.asides.iter().zip(&actual.asides) {
+                let (old, new) =
+                    (&expected_text[before.start..before.end], &actual_text[after.start..after.end]);
+                if old != new {
+                    self.ignore(before.rule, at, &expected_text[..before.start], (old, new));
+                }
+            }
+            return;
+        }
+        // One side has noise where the other has none, like white space at an end: each place of either counts.
+        for (text, canonical, is_expected) in
+            [(expected_text, &expected, true), (actual_text, &actual, false)]
+        {
+            for aside in &canonical.asides {
+                let noise = &text[aside.start..aside.end];
+                let sides = if is_expected { (noise, "") } else { ("", noise) };
+                self.ignore(aside.rule, at, &text[..aside.start], sides);
+            }
+        }
+    }
+
+    /// Counts a place of a rule; of the first one it is told where it is.
+    fn ignore(&mut self, rule: usize, at: &Spot, text_before: &str, (old, new): (&str, &str)) {
+        let name = self.rules.name(rule).to_owned();
+        if let Some(ignored) = self.ignored.iter_mut().find(|ignored| ignored.rule == name) {
+            ignored.count += 1;
+            return;
+        }
+        let line = 1 + text_before.matches('\n').count() as u64;
+        self.ignored.push(Ignored { rule: name, count: 1, first: at.place(line, old, new) });
+    }
+
+    fn files(&mut self, step: u64, expected: &StateAfter, actual: &StateAfter, found: &mut Differences) {
+        if expected.digest == actual.digest {
+            return;
+        }
+        let before = found.list.len();
+        let ignored: u64 = self.ignored.iter().map(|ignored| ignored.count).sum();
+        let (old, new) = (by_path(expected), by_path(actual));
+        for (path, change) in &old {
+            match new.get(path) {
+                Some(other) => self.file(step, change, other, found),
+                None => found.file(path, &words_of(change), "it did not change"),
+            }
+        }
+        for (path, change) in new.iter().filter(|(path, _)| !old.contains_key(*path)) {
+            found.file(path, "it did not change", &words_of(change));
+        }
+        if found.list.len() > before {
+            return;
+        }
+        let now: u64 = self.ignored.iter().map(|ignored| ignored.count).sum();
+        let whole = expected.changes_cut == 0 && actual.changes_cut == 0;
+        self.drifted |= now > ignored;
+        let racy = expected.racy || actual.racy;
+        if racy && whole && self.strictness != Strictness::Strict {
+            // A digest that was taken while something changed proves nothing; the lists are the same.
+            let at = Spot { step, what: Aspect::Files, path: None };
+            match self.ignored.iter_mut().find(|ignored| ignored.rule == RACY) {
+                Some(ignored) => ignored.count += 1,
+                None => {
+                    let first = at.place(1, &expected.digest, &actual.digest);
+                    self.ignored.push(Ignored { rule: RACY.to_owned(), count: 1, first });
+                }
+            }
+        } else if !(self.drifted && whole) {
+            // The lists say nothing, so all that is known is that something differs.
+            let why = |state: &StateAfter| match (state.changes_cut, state.racy) {
+                (0, false) => format!("digest {}", state.digest),
+                (0, true) => format!("digest {}, taken while something changed", state.digest),
+                (cut, _) => format!("digest {}, and {cut} changes that are not listed", state.digest),
+            };
+            found.plain(Aspect::Files, &why(expected), &why(actual));
+        }
+    }
+
+    /// Two changes of the same file.
+    fn file(&mut self, step: u64, expected: &FileChange, actual: &FileChange, found: &mut Differences) {
+        let at = Spot { step, what: Aspect::Files, path: Some(expected.path.clone()) };
+        let (old, new) = (parts_of(expected), parts_of(actual));
+        for ((name, old), (_, new)) in old.iter().zip(&new) {
+            if let (Some(old), Some(new)) = (old, new)
+                && old != new
+            {
+                found.file(&expected.path, &format!("{name} {old}"), &format!("{name} {new}"));
+            }
+        }
+        if expected.leaf.is_some() && expected.leaf == actual.leaf {
+            return;
+        }
+        match (&expected.text, &actual.text) {
+            (Some(old), Some(new)) if old != new => self.texts(old, new, &at, found),
+            (Some(_), Some(_)) => {}
+            _ => {
+                if let (Some(old), Some(new)) = (&expected.leaf, &actual.leaf) {
+                    found.file(&expected.path, &format!("content {old}"), &format!("content {new}"));
+                } else if let (Some(old), Some(new)) = (expected.bytes, actual.bytes)
+                    && old != new
+                {
+                    found.file(&expected.path, &format!("{old} bytes"), &format!("{new} bytes"));
+                }
+            }
+        }
+    }
+}
+
+/// Compares two trajectories without executing anything: the first step that differs, and what was overlooked.
+pub fn diff(
+    expected: &Trajectory,
+    actual: &Trajectory,
+    strictness: Strictness,
+) -> Result<(Option<Divergence>, Vec<Ignored>)> {
+    let mut comparer = Comparer::new(strictness, &both(&expected.rules, &actual.rules))?;
+    for (index, (old, new)) in expected.steps.iter().zip(&actual.steps).enumerate() {
+        if let Some(divergence) = comparer.step(index as u64 + 1, old, new) {
+            return Ok((Some(divergence), comparer.ignored));
+        }
+    }
+    let (old, new) = (expected.steps.len(), actual.steps.len());
+    if old == new {
+        return Ok((None, comparer.ignored));
+    }
+    let words = |steps: &[Step], at: usize| match steps.get(at) {
+        Some(step) => format!("the tool {:?}", step.tool),
+        None => format!("no more than {at} steps"),
+    };
+    let at = old.min(new);
+    let mut found = Differences::default();
+    found.plain(Aspect::Step, &words(&expected.steps, at), &words(&actual.steps, at));
+    Ok((found.divergence(at as u64 + 1), comparer.ignored))
+}
+
+/// The rules of both, each once.
+fn both(first: &[Rule], second: &[Rule]) -> Vec<Rule> {
+    let mut rules = first.to_vec();
+    rules.extend(second.iter().filter(|rule| !first.contains(rule)).cloned());
+    rules
+}
+
+/// The name under which digests are ignored that were taken while something changed.
+const RACY: &str = "racy-digests";
+
+/// Where something is compared.
+struct Spot {
+    step: u64,
+    what: Aspect,
+    path: Option<String>,
+}
+
+impl Spot {
+    fn place(&self, line: u64, expected: &str, actual: &str) -> Place {
+        let shown = |text: &str| clipped(text, DIFF_LINE_BYTES_MAX).to_owned();
+        let (expected, actual) = (shown(expected), shown(actual));
+        Place { step: self.step, what: self.what, path: self.path.clone(), line, expected, actual }
+    }
+}
+
+/// The outputs of both sides. Where one side has stderr mixed in, the other gets its own behind it.
+fn outputs(expected: &Observed, actual: &Observed) -> (Option<Text>, Option<Text>) {
+    let mixed = |one: &Observed, other: &Observed| match (&one.output, &one.stderr) {
+        (Some(output), Some(stderr)) if other.mixed && !one.mixed => {
+            Some(Text::of([output.bytes(), stderr.bytes()].concat()))
+        }
+        (output, _) => output.clone(),
+    };
+    (mixed(expected, actual), mixed(actual, expected))
+}
+
+/// An end without what was only measured, and the words in it, which may hold noise.
+fn parted(end: &Exit) -> (Exit, String) {
+    match end {
+        Exit::OutOfMemory { .. } => (Exit::OutOfMemory { peak_bytes: 0 }, String::new()),
+        Exit::BoxGone { why } => (Exit::BoxGone { why: String::new() }, why.clone()),
+        Exit::NotStarted { why, message } => {
+            (Exit::NotStarted { why: *why, message: String::new() }, message.clone())
+        }
+        end => (end.clone(), String::new()),
+    }
+}
+
+fn by_path(state: &StateAfter) -> BTreeMap<&str, &FileChange> {
+    state.changes.iter().map(|change| (change.path.as_str(), change)).collect()
+}
+
+/// What of a file's change is compared by itself.
+fn parts_of(change: &FileChange) -> [(&'static str, Option<String>); 5] {
+    [
+        ("it was", Some(change.change.name().to_owned())),
+        ("kind", change.kind.clone()),
+        ("mode", change.mode.map(|mode| format!("{mode:o}"))),
+        ("owner", change.uid.map(|uid| uid.to_string())),
+        ("group", change.gid.map(|gid| gid.to_string())),
+    ]
+}
+
+fn words_of(change: &FileChange) -> String {
+    let kind = change.kind.as_deref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+    format!("it was {}{kind}", change.change.name())
+}
+
+/// The differences of a step as they are found.
+#[derive(Default)]
+struct Differences {
+    list: Vec<Difference>,
+    untold: u64,
+}
+
+impl Differences {
+    fn push(&mut self, difference: Difference) {
+        match self.list.len() < DIFFERENCES_MAX {
+            true => self.list.push(difference),
+            false => self.untold += 1,
+        }
+    }
+
+    fn plain(&mut self, what: Aspect, expected: &str, actual: &str) {
+        let (expected, actual) = (expected.to_owned(), actual.to_owned());
+        self.push(Difference { what, path: None, expected, actual, diff: None });
+    }
+
+    fn file(&mut self, path: &str, expected: &str, actual: &str) {
+        let (expected, actual) = (expected.to_owned(), actual.to_owned());
+        self.push(Difference {
+            what: Aspect::Files,
+            path: Some(path.to_owned()),
+            expected,
+            actual,
+            diff: None,
+        });
+    }
+
+    fn texts(&mut self, what: Aspect, path: Option<String>, expected: &str, actual: &str) {
+        let words = |text: &str| format!("{} bytes", text.len());
+        let diff = (self.list.len() < DIFFERENCES_MAX).then(|| unified(expected, actual));
+        self.push(Difference { what, path, expected: words(expected), actual: words(actual), diff });
+    }
+
+    fn bytes(&mut self, what: Aspect, path: Option<String>, expected: &Text, actual: &Text) {
+        let words = |text: &Text| format!("{} bytes", text.bytes().len());
+        let diff = Some(bytes(expected, actual));
+        self.push(Difference { what, path, expected: words(expected), actual: words(actual), diff });
+    }
+
+    fn divergence(self, step: u64) -> Option<Divergence> {
+        let Differences { list: differences, untold } = self;
+        (!differences.is_empty()).then_some(Divergence { step, differences, untold })
+    }
+}

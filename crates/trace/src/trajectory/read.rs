@@ -1,0 +1,335 @@
+//! Reading files of any format, one trajectory after the other.
+//!
+//! A file is one JSON document, or has a value in each line; which of both is told by whether its first line is a
+//! whole value. Files of lines are never in memory whole, unless all their lines are one log of events.
+
+use std::io::{BufRead, Read as _};
+
+use serde_json::Value;
+
+use super::detect::detect;
+use super::formats::Format;
+use super::json::{self, Fault};
+use super::limits::{DOCUMENT_BYTES_MAX, STEPS_MAX};
+use super::model::Trajectory;
+use super::problem::{Problem, Problems};
+use super::schema::Checker;
+use crate::{Error, ErrorKind, Result};
+
+/// A file of trajectories, as it is read.
+pub struct Trajectories<R> {
+    input: R,
+    format: Format,
+    checker: Checker,
+    /// The number of the last line that was read.
+    line: u64,
+    next: Next,
+}
+
+/// What comes next.
+enum Next {
+    /// A document that is all there is.
+    Document(Value, Vec<u8>),
+    /// A line that was read to tell the format; others may follow.
+    Line(Value),
+    /// Whatever the next line holds.
+    Lines,
+    /// Nothing.
+    Over,
+}
+
+/// A trajectory of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The trajectory.
+    pub trajectory: Trajectory,
+    /// The line at which it begins.
+    pub line: u64,
+    /// What is odd about it and does not matter.
+    pub warnings: Vec<Problem>,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Validation {
+    /// Its format.
+    pub format: Format,
+    /// How many trajectories it holds.
+    pub trajectories: u64,
+    /// How many steps they have together.
+    pub steps: u64,
+    /// Everything that was found.
+    pub problems: Vec<Problem>,
+    /// How many further problems were found and are not told.
+    pub untold: u64,
+}
+
+impl Validation {
+    /// Whether the file can be used.
+    pub fn is_valid(&self) -> bool {
+        !self.problems.iter().any(|problem| problem.fatal)
+    }
+}
+
+/// One value of the file, checked.
+struct Checked {
+    line: u64,
+    trajectory: Trajectory,
+    problems: Vec<Problem>,
+    untold: u64,
+    fatal: bool,
+}
+
+impl<R: BufRead> Trajectories<R> {
+    /// Begins to read a file, and tells its format unless it is given.
+    pub fn open(mut input: R, format: Option<Format>) -> Result<Self> {
+        let mut line = 0;
+        let first = loop {
+            let Some(bytes) = next_line(&mut input, line + 1)? else {
+                return Err(invalid(1, "there is nothing in this file"));
+            };
+            line += 1;
+            let bytes = match line {
+                1 => bytes.strip_prefix(b"\xef\xbb\xbf").map_or(bytes.clone(), <[u8]>::to_vec),
+                _ => bytes,
+            };
+            if !bytes.trim_ascii().is_empty() {
+                break bytes;
+            }
+        };
+        let is_list = first.trim_ascii_start().starts_with(b"[");
+        let next = match json::parse(&first) {
+            Ok(value) if !is_list => Next::Line(value),
+            // A broken first line can still be the beginning of a document of many.
+            _ => {
+                let blank = line - 1;
+                let bytes = whole(&mut input, first)?;
+                let value = json::parse(&bytes).map_err(|fault| fault_error(blank, fault))?;
+                line = blank;
+                Next::Document(value, bytes)
+            }
+        };
+        let format = match (format, &next) {
+            (Some(format), _) => format,
+            (None, Next::Document(value, _) | Next::Line(value)) => detect(value)?,
+            (None, _) => return Err(invalid(1, "there is nothing in this file")),
+        };
+        Ok(Trajectories { input, format, checker: Checker::new(format), line, next })
+    }
+
+    /// The format that is read.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The next value of the file, with everything that is wrong with it.
+    fn checked(&mut self) -> Result<Option<Checked>> {
+        match std::mem::replace(&mut self.next, Next::Over) {
+            Next::Document(value, text) => {
+                let lines_before = self.line;
+                // One event alone is a log as well.
+                let value = match (self.format, value) {
+                    (Format::OpenHands, value @ Value::Object(_)) => {
+                        return self.log(value, lines_before + 1);
+                    }
+                    (_, value) => value,
+                };
+                let place = |at: &[json::Part]| lines_before + json::line_of(&text, at);
+                Ok(Some(self.document(value, lines_before + 1, place)))
+            }
+            Next::Line(value) => self.in_line(value),
+            Next::Lines => {
+                let Some(value) = self.next_value()? else { return Ok(None) };
+                self.in_line(value)
+            }
+            Next::Over => Ok(None),
+        }
+    }
+
+    fn in_line(&mut self, value: Value) -> Result<Option<Checked>> {
+        let line = self.line;
+        if self.format == Format::OpenHands {
+            return self.log(value, line);
+        }
+        self.next = Next::Lines;
+        Ok(Some(self.document(value, line, |_| line)))
+    }
+
+    fn document(&self, value: Value, line: u64, place: impl Fn(&[json::Part]) -> u64) -> Checked {
+        let mut problems = Problems::default();
+        self.checker.check(&value, &mut problems);
+        let mut trajectory = Trajectory::default();
+        if !problems.fatal {
+            trajectory = self.format.decode(value, &mut problems);
+        }
+        if trajectory.steps.len() > STEPS_MAX {
+            problems.error(&[], format!("more than {STEPS_MAX} steps"));
+        }
+        let Problems { found, untold, fatal } = problems;
+        let located =
+            |(at, problem): (Vec<json::Part>, Problem)| Problem { line: Some(place(&at)), ..problem };
+        Checked { line, trajectory, problems: found.into_iter().map(located).collect(), untold, fatal }
+    }
+
+    /// All lines of the file as the events of one log.
+    fn log(&mut self, first: Value, line: u64) -> Result<Option<Checked>> {
+        let mut events = Vec::new();
+        let mut lines = Vec::new();
+        let mut problems = Problems::default();
+        let mut next = Some(first);
+        while let Some(event) = next {
+            if events.len() == STEPS_MAX {
+                return Err(invalid(self.line, &format!("more than {STEPS_MAX} events in one log")));
+            }
+            self.checker.check_item(&event, events.len(), &mut problems);
+            events.push(event);
+            lines.push(self.line.max(line));
+            next = self.next_value()?;
+        }
+        let mut trajectory = Trajectory::default();
+        if !problems.fatal {
+            trajectory = self.format.decode(Value::Array(events), &mut problems);
+        }
+        let Problems { found, untold, fatal } = problems;
+        let located = |(at, problem): (Vec<json::Part>, Problem)| {
+            let line = match at.first() {
+                Some(json::Part::Index(index)) => lines.get(*index).copied(),
+                _ => Some(line),
+            };
+            Problem { line, ..problem }
+        };
+        let problems = found.into_iter().map(located).collect();
+        Ok(Some(Checked { line, trajectory, problems, untold, fatal }))
+    }
+
+    /// The value of the next line that is not empty.
+    fn next_value(&mut self) -> Result<Option<Value>> {
+        loop {
+            let Some(bytes) = next_line(&mut self.input, self.line + 1)? else { return Ok(None) };
+            self.line += 1;
+            if !bytes.trim_ascii().is_empty() {
+                let parsed = json::parse(&bytes);
+                return parsed.map(Some).map_err(|fault| fault_error(self.line - 1, fault));
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Trajectories<R> {
+    type Item = Result<Found>;
+
+    fn next(&mut self) -> Option<Result<Found>> {
+        let checked = match self.checked() {
+            Ok(checked) => checked?,
+            Err(e) => {
+                self.next = Next::Over;
+                return Some(Err(e));
+            }
+        };
+        if checked.fatal {
+            self.next = Next::Over;
+            let worst = checked.problems.iter().find(|problem| problem.fatal);
+            let message = worst.map_or_else(|| "it is invalid".to_owned(), Problem::to_string);
+            let others = checked.problems.len() as u64 - 1 + checked.untold;
+            let others = if others == 0 { String::new() } else { format!(" (and {others} other problems)") };
+            let message = format!("read it as {}: {message}{others}", self.format);
+            return Some(Err(Error::new(ErrorKind::Invalid, message)));
+        }
+        let Checked { line, trajectory, problems, .. } = checked;
+        Some(Ok(Found { trajectory, line, warnings: problems }))
+    }
+}
+
+/// Reads the one trajectory of a file.
+pub fn read_one(input: impl BufRead, format: Option<Format>) -> Result<(Format, Found)> {
+    let mut trajectories = Trajectories::open(input, format)?;
+    let format = trajectories.format();
+    let Some(found) = trajectories.next() else {
+        return Err(invalid(1, "there is no trajectory in this file"));
+    };
+    let found = found?;
+    match trajectories.next() {
+        None => Ok((format, found)),
+        Some(Err(e)) => Err(e),
+        Some(Ok(second)) => {
+            let what = "a second trajectory begins here, and only one was asked for";
+            Err(invalid(second.line, what))
+        }
+    }
+}
+
+/// Checks a whole file, and tells all that is wrong with it. An error means that it could not be read so far that
+/// there is more to tell.
+pub fn validate(input: impl BufRead, format: Option<Format>) -> Result<Validation> {
+    let mut file = Trajectories::open(input, format)?;
+    let mut validation =
+        Validation { format: file.format(), trajectories: 0, steps: 0, problems: Vec::new(), untold: 0 };
+    loop {
+        let checked = match file.checked() {
+            Ok(Some(checked)) => checked,
+            Ok(None) => return Ok(validation),
+            Err(e) if e.kind == ErrorKind::Io => return Err(e),
+            Err(e) => {
+                // The rest of a file whose line cannot be read is not looked at.
+                let problem = Problem {
+                    line: Some(file.line),
+                    step: None,
+                    path: String::new(),
+                    what: e.message,
+                    fatal: true,
+                };
+                validation.problems.push(problem);
+                return Ok(validation);
+            }
+        };
+        validation.trajectories += 1;
+        validation.steps += checked.trajectory.steps.len() as u64;
+        let room = super::limits::PROBLEMS_MAX.saturating_sub(validation.problems.len());
+        validation.untold += checked.untold + checked.problems.len().saturating_sub(room) as u64;
+        // What makes it unusable is told even if there is no room for all.
+        let (fatal, others): (Vec<_>, Vec<_>) =
+            checked.problems.into_iter().partition(|problem| problem.fatal);
+        let least = usize::from(validation.is_valid() && !fatal.is_empty());
+        validation.problems.extend(fatal.into_iter().chain(others).take(room.max(least)));
+    }
+}
+
+/// The next line with its end; none at the end of the file.
+fn next_line(input: &mut impl BufRead, number: u64) -> Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let mut bounded = input.take(DOCUMENT_BYTES_MAX as u64 + 1);
+    bounded.read_until(b'\n', &mut bytes).map_err(unreadable)?;
+    if bytes.len() > DOCUMENT_BYTES_MAX {
+        return Err(too_large(&format!("line {number}")));
+    }
+    Ok((!bytes.is_empty()).then_some(bytes))
+}
+
+/// The rest of a document that begins with this line.
+fn whole(input: &mut impl BufRead, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+    let room = (DOCUMENT_BYTES_MAX + 1).saturating_sub(bytes.len()) as u64;
+    input.take(room).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > DOCUMENT_BYTES_MAX {
+        return Err(too_large("the document"));
+    }
+    Ok(bytes)
+}
+
+fn too_large(what: &str) -> Error {
+    let mib = DOCUMENT_BYTES_MAX / (1024 * 1024);
+    let message =
+        format!("read it: {what} is longer than {mib} MiB, the most that is read at once; split it");
+    Error::new(ErrorKind::TooLarge, message)
+}
+
+fn unreadable(source: std::io::Error) -> Error {
+    Error { kind: ErrorKind::Io, message: "read the file".to_owned(), source: Some(source) }
+}
+
+fn fault_error(lines_before: u64, fault: Fault) -> Error {
+    invalid(lines_before + fault.line, &fault.what)
+}
+
+fn invalid(line: u64, what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("read it: line {line}: {what}"))
+}
