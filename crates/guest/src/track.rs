@@ -23,6 +23,8 @@ use crate::build::TOP_NAME;
 
 /// Empty directories that are kept for the next command.
 const SPARE_MAX: usize = 8;
+/// Bytes of a process's words that are told.
+const NAME_BYTES_MAX: u64 = 256;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
 
@@ -111,6 +113,21 @@ impl Tracker {
             (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
         };
         pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
+    }
+
+    /// What a process calls itself: its words, or its short name where it has none. Bounded.
+    pub(crate) fn command_line(&self, pid: i32) -> String {
+        let read = |file: &str| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = openat(self.proc.as_ref()?, format!("{pid}/{file}"), flags, Mode::empty()).ok()?;
+            let mut bytes = Vec::new();
+            let limit = io::Read::take(std::fs::File::from(file), NAME_BYTES_MAX);
+            io::Read::read_to_end(&mut { limit }, &mut bytes).ok()?;
+            Some(bytes).filter(|bytes| !bytes.is_empty())
+        };
+        let bytes = read("cmdline").or_else(|| read("comm")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        words.trim_end().to_owned()
     }
 
     /// Whether the root is all there: our /proc is mounted in it, and the way up from there leads back to it and not to

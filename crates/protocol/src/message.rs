@@ -149,6 +149,9 @@ pub enum Reply {
         processes: u64,
         /// Which of its roots it has.
         generation: u64,
+        /// What the first of those processes are, by their command lines.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<String>,
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),

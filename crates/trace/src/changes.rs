@@ -12,7 +12,7 @@ use crate::payload::Payload;
 /// A path that a step changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// From the root, with a slash in front. Bytes that are no UTF-8, controls and the backslash are spelled `\\xNN`.
+    /// From the root, with a slash in front, as [`path_text`](crate::trajectory::path_text) spells it.
     pub path: String,
     /// What became of it.
     pub change: ChangeKind,
@@ -79,35 +79,6 @@ impl FileChange {
     }
 }
 
-/// A path as text, reversibly: what is no UTF-8, a control or a backslash is spelled `\\xNN`.
-pub fn path_text(path: &[u8]) -> String {
-    let mut text = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        for char in chunk.valid().chars() {
-            match char {
-                '\\' => text.push_str("\\x5c"),
-                c if c.is_ascii_control() => text.push_str(&format!("\\x{:02x}", u32::from(c))),
-                c => text.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
 fn is_zero(value: &u64) -> bool {
     *value == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn odd_paths_are_spelled_out() {
-        assert_eq!(path_text(b"/a b/\xc3\xa4"), "/a b/ä");
-        assert_eq!(path_text(b"/\xff\n\\x"), "/\\xff\\x0a\\x5cx");
-    }
 }

@@ -252,8 +252,9 @@ pub struct StepState {
     /// Something changed while it was read.
     #[serde(default, skip_serializing_if = "is_false")]
     pub racy: bool,
-    /// How many processes were left.
-    pub processes: u64,
+    /// The processes that were left, by their command lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<String>,
     /// How many paths differ from the state before.
     pub changed: u64,
     /// The first of them, a JSON array; see `docs/trace-format.md`.
@@ -365,8 +366,9 @@ impl Step {
             snapshot,
         } = self;
         tool.iter_mut().chain(error).chain(no_state).chain(snapshot).for_each(&mut *visit);
-        if let Some(StepState { digest, racy: _, processes: _, changed: _, changes: _, took_us: _ }) = state {
+        if let Some(StepState { digest, racy: _, processes, changed: _, changes: _, took_us: _ }) = state {
             visit(digest);
+            processes.iter_mut().for_each(visit);
         }
     }
 }

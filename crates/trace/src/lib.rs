@@ -34,7 +34,7 @@ pub mod limits;
 pub mod trajectory;
 
 pub use blobs::Blobs;
-pub use changes::{ChangeKind, FileChange, FileFacts, path_text};
+pub use changes::{ChangeKind, FileChange, FileFacts};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{
     Base, BaseTask, BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Step, StepState,

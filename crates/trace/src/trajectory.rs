@@ -22,6 +22,7 @@ mod loss;
 mod model;
 mod problem;
 mod read;
+mod record;
 mod schema;
 mod text;
 mod time;
@@ -38,6 +39,7 @@ pub use model::{
 };
 pub use problem::Problem;
 pub use read::{Found, Trajectories, Validation, read_one, validate};
+pub use record::FromTrace;
 pub use schema::schema;
 pub use text::{Text, path_bytes, path_text};
 pub use write::{Shape, write};

@@ -8,6 +8,8 @@
 
 use super::*;
 
+/// Processes whose names are told.
+const NAMES_MAX: usize = 32;
 /// How long the processes of a box may take to be gone or to stand still.
 const CLEARING_MAX: Duration = Duration::from_secs(10);
 /// How often those that are still there are looked for: nothing tells when the last one is gone.
@@ -93,7 +95,9 @@ impl Agent {
             let (n, stream) = (hold.connection, hold.stream);
             let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().map(AsFd::as_fd).collect();
             let (processes, generation) = (others.len() as u64, self.tracker.generation());
-            let reply = Reply::Held { processes, generation };
+            let names =
+                others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
+            let reply = Reply::Held { processes, generation, names };
             let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
             if connection.reply_with(stream, &reply, &fds).is_err() {
                 return self.disconnect(n);

@@ -72,6 +72,8 @@ pub(crate) struct Still<'a> {
     pub(crate) upper: &'a Path,
     /// Processes in it beside its first one.
     pub(crate) processes: u64,
+    /// What the first of them are, by their command lines.
+    pub(crate) names: &'a [String],
 }
 
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use glasshouse_trace::{
-    Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState, path_text,
+    Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState, trajectory::path_text,
 };
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ use super::look::{State, shelf_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, write_private};
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
+use crate::runtime::Still;
 use crate::sandboxes::{Sandboxes, blocking};
 use crate::snapshot::diff::{self, Change};
 use crate::snapshot::index::{Index, Kind};
@@ -235,7 +236,7 @@ impl Sandboxes {
                     Err(_) => list.unknown = true,
                 }
             }
-            found = Some((top, chain, digest, list, now.racy(), still.processes));
+            found = Some((top, chain, digest, list, now.racy(), processes_of(&still)));
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
@@ -264,6 +265,15 @@ impl Sandboxes {
         }
         Ok(())
     }
+}
+
+/// What runs in a box, sorted; those that were not told are one line.
+fn processes_of(still: &Still<'_>) -> Vec<String> {
+    let mut names = still.names.to_vec();
+    names.sort();
+    let untold = still.processes.saturating_sub(names.len() as u64);
+    names.extend((untold > 0).then(|| format!("and {untold} more")));
+    names
 }
 
 /// What the first step stands on.

@@ -442,13 +442,14 @@ fn by_path(state: &StateAfter) -> BTreeMap<&str, &FileChange> {
 }
 
 /// What of a file's change is compared by itself.
-fn parts_of(change: &FileChange) -> [(&'static str, Option<String>); 5] {
+fn parts_of(change: &FileChange) -> [(&'static str, Option<String>); 6] {
     [
         ("it was", Some(change.change.name().to_owned())),
         ("kind", change.kind.clone()),
         ("mode", change.mode.map(|mode| format!("{mode:o}"))),
         ("owner", change.uid.map(|uid| uid.to_string())),
         ("group", change.gid.map(|gid| gid.to_string())),
+        ("attributes", change.xattrs.clone()),
     ]
 }
 

@@ -224,6 +224,9 @@ pub struct FileChange {
     /// Its size now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// The hash of its attributes that count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xattrs: Option<String>,
     /// What it holds now, where that was kept; of a link, where it points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,

@@ -95,10 +95,10 @@ pub(super) fn state(state: &StepState) -> String {
         1 => "1 path changed".to_owned(),
         n => format!("{} paths changed", grouped(n)),
     };
-    let processes = match state.processes {
-        0 => String::new(),
-        1 => ", 1 process left".to_owned(),
-        n => format!(", {} processes left", grouped(n)),
+    let processes = match state.processes.as_slice() {
+        [] => String::new(),
+        [one] => format!(", left running: {one}"),
+        [first, rest @ ..] => format!(", left running: {first} and {} more", grouped(rest.len() as u64)),
     };
     let racy = if state.racy { ", racy" } else { "" };
     format!("{changed}{processes}  {digest}{racy}")

@@ -66,6 +66,7 @@ struct Held {
     decoder: Decoder,
     namespaces: Vec<OwnedFd>,
     processes: u64,
+    names: Vec<String>,
     generation: u64,
 }
 
@@ -87,11 +88,17 @@ impl Held {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
-        let mut held =
-            Held { stream, decoder: Decoder::default(), namespaces: Vec::new(), processes: 0, generation: 0 };
+        let mut held = Held {
+            stream,
+            decoder: Decoder::default(),
+            namespaces: Vec::new(),
+            processes: 0,
+            names: Vec::new(),
+            generation: 0,
+        };
         match held.ask(&Request::Hold { kill, stop: !kill })? {
-            Reply::Held { processes, generation } if held.namespaces.len() == NAMESPACES.len() => {
-                (held.processes, held.generation) = (processes, generation);
+            Reply::Held { processes, generation, names } if held.namespaces.len() == NAMESPACES.len() => {
+                (held.processes, held.generation, held.names) = (processes, generation, names);
                 Ok(held)
             }
             other => Err(crate::client::unexpected(&other)),
@@ -332,7 +339,8 @@ impl Native {
         }
         let upper = top_dir(&self.home, id, record.info.generation).join("u");
         let processes = held.as_ref().map_or(0, |held| held.processes);
-        let done = look(Still { record: &record, upper: &upper, processes });
+        let names = held.as_ref().map_or(&[][..], |held| &held.names);
+        let done = look(Still { record: &record, upper: &upper, processes, names });
         if let Some(held) = held {
             held.release(false)?;
         }

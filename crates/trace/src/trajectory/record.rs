@@ -1,0 +1,303 @@
+//! A trace as a trajectory: every recorded box is one.
+//!
+//! Lines are fed one after the other, so that a replay can ask for each step as soon as it is on record. A command of a
+//! caller's and a call of a tool are steps; what a tool ran is a part of its call. Steps of a box that was put back
+//! to an earlier state are not part of what led to its last one: they are dropped, and the notes say so.
+
+use std::collections::BTreeMap;
+
+use glasshouse_protocol::{Exit, ExitReport, Program};
+use serde_json::{Map, Value, json};
+
+use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
+use super::text::Text;
+use crate::blobs::Blobs;
+use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
+use crate::event::{BoxCreated, Event, ExecStarted, StepState};
+use crate::line::Line;
+use crate::payload::Payload;
+use crate::{Error, ErrorKind, Result, event};
+
+/// Reads the lines of a trace as the steps of a trajectory.
+pub struct FromTrace {
+    blobs: Blobs,
+    trajectory: Trajectory,
+    /// The number on record of each step; 0 where there is none.
+    numbers: Vec<u64>,
+    /// Commands whose end or step is still to come: where they are among the steps, if they are.
+    open: BTreeMap<u64, Open>,
+    notes: Vec<String>,
+}
+
+struct Open {
+    started: ExecStarted,
+    time_ms: u64,
+    stdin: Option<Text>,
+    at: Option<usize>,
+}
+
+impl FromTrace {
+    /// With the store of the trace's payloads.
+    pub fn new(blobs: Blobs) -> Self {
+        FromTrace {
+            blobs,
+            trajectory: Trajectory::default(),
+            numbers: Vec::new(),
+            open: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The steps so far.
+    pub fn steps(&self) -> &[Step] {
+        &self.trajectory.steps
+    }
+
+    /// All of it, and what could not be said in it.
+    pub fn finish(self) -> (Trajectory, Vec<String>) {
+        (self.trajectory, self.notes)
+    }
+
+    /// Takes the next line.
+    pub fn feed(&mut self, line: &Line) -> Result<()> {
+        match &line.event {
+            Event::BoxCreated(created) => self.created(created),
+            Event::Base(base) => self.base(base),
+            Event::ExecStarted(started) => self.started(line.time_ms, started),
+            Event::Stdin { exec, payload } => {
+                let text = self.text(payload)?;
+                if let Some(open) = self.open.get_mut(exec) {
+                    open.stdin = Some(text);
+                }
+            }
+            Event::ExecEnded { exec, report, stdout, stderr } => self.ended(*exec, report, stdout, stderr)?,
+            Event::Step(step) => self.step(line.time_ms, step)?,
+            Event::State { what, snapshot, step, .. } => self.state(what, snapshot.as_deref(), *step),
+            Event::Lost { events, .. } => {
+                self.notes.push(format!("{events} events are missing in the record"))
+            }
+            Event::Signal { .. }
+            | Event::File(_)
+            | Event::BoxEnded { .. }
+            | Event::Repaired { .. }
+            | Event::Unknown(_) => {}
+        }
+        Ok(())
+    }
+
+    fn created(&mut self, created: &BoxCreated) {
+        self.trajectory.id = Some(created.id.clone());
+        let base = self.trajectory.base.get_or_insert_default();
+        base.image.clone_from(&created.image);
+        if !created.env_names.is_empty() {
+            base.extra.insert("env_names".into(), json!(created.env_names));
+        }
+    }
+
+    fn base(&mut self, base: &event::Base) {
+        let into = self.trajectory.base.get_or_insert_default();
+        into.digest = Some(base.digest.clone());
+        let event::Base { deterministic, uncontrolled, task, .. } = base;
+        self.trajectory.profile = Some(Profile {
+            deterministic: *deterministic,
+            uncontrolled: uncontrolled.clone(),
+            ..Profile::default()
+        });
+        self.trajectory.task = task.as_ref().map(|task| Task {
+            repo: Some(task.repo.clone()),
+            commit: Some(task.commit.clone()),
+            setup: task.setup.clone(),
+            test: task.test.clone(),
+            extra: Map::from_iter([("dir".to_owned(), json!(task.dir))]),
+            ..Task::default()
+        });
+    }
+
+    fn started(&mut self, time_ms: u64, started: &ExecStarted) {
+        let mut open = Open { started: started.clone(), time_ms, stdin: None, at: None };
+        if started.background {
+            // It is a step as soon as it runs; how it ends is no part of it.
+            open.at = Some(self.push(open.step(Observed::default()), 0));
+        }
+        self.open.insert(started.exec, open);
+    }
+
+    fn ended(&mut self, exec: u64, report: &ExitReport, stdout: &Payload, stderr: &Payload) -> Result<()> {
+        let observed = Observed {
+            output: Some(self.text(stdout)?),
+            stderr: Some(self.text(stderr)?),
+            exit_code: match report.exit {
+                Exit::Code { code } => Some(code),
+                _ => None,
+            },
+            end: Some(report.exit.clone()),
+            ..Observed::default()
+        };
+        let Some(mut open) = self.open.remove(&exec) else { return Ok(()) };
+        if open.at.is_none() {
+            let mut step = open.step(observed);
+            step.duration_us = Some(report.wall_us);
+            open.at = Some(self.push(step, 0));
+            self.open.insert(exec, open);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
+        let state =
+            step.state.as_ref().map(|state| self.after(state, step.snapshot.as_deref())).transpose()?;
+        let open = step.exec.and_then(|exec| self.open.remove(&exec));
+        let at = open.as_ref().and_then(|open| open.at);
+        let Some(tool) = &step.tool else {
+            if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
+                self.numbers[at] = step.step;
+                self.trajectory.steps[at].observed.state = state;
+            }
+            return Ok(());
+        };
+        if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
+            // It was run by the tool.
+            self.trajectory.steps.remove(at);
+            self.numbers.remove(at);
+        }
+        let params = match &step.params {
+            Some(params) => self.params(params)?,
+            None => Map::new(),
+        };
+        let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
+        let observed = Observed {
+            output: Some(text(&step.output)?.unwrap_or(Text::Text(String::new()))),
+            stderr: text(&step.stderr)?,
+            exit_code: step.exit_code,
+            error: step.error.clone(),
+            state,
+            ..Observed::default()
+        };
+        let begun = open.map_or(time_ms.saturating_sub(step.wall_us / 1000), |open| open.time_ms);
+        let step_of = Step {
+            tool: tool.clone(),
+            params,
+            observed,
+            time_ms: Some(begun),
+            duration_us: Some(step.wall_us),
+            ..Step::default()
+        };
+        self.push(step_of, step.step);
+        Ok(())
+    }
+
+    /// The box is in the state after an earlier step, or in one that no step led to.
+    fn state(&mut self, what: &str, snapshot: Option<&str>, step: Option<u64>) {
+        if !matches!(what, "reset" | "restore") {
+            return;
+        }
+        let kept = match step {
+            Some(step) => self.numbers.iter().take_while(|&&number| number != 0 && number <= step).count(),
+            None => 0,
+        };
+        let dropped = self.trajectory.steps.len() - kept;
+        self.trajectory.steps.truncate(kept);
+        self.numbers.truncate(kept);
+        self.open.retain(|_, open| open.at.is_none_or(|at| at < kept));
+        if dropped > 0 {
+            self.notes.push(format!("{dropped} steps are not part of it: a {what} undid them"));
+        }
+        if step.is_none() {
+            let image = snapshot.map_or_else(String::new, |id| format!("snapshot:{id}"));
+            self.trajectory.base = Some(Base { image, ..Base::default() });
+        }
+    }
+
+    fn push(&mut self, step: Step, number: u64) -> usize {
+        self.trajectory.steps.push(step);
+        self.numbers.push(number);
+        self.trajectory.steps.len() - 1
+    }
+
+    /// What was kept of a payload, with a word where something is missing: it is the same word in another run.
+    fn text(&self, payload: &Payload) -> Result<Text> {
+        let mut bytes = match &payload.head {
+            Some(head) => self.blobs.read(head)?,
+            None => Vec::new(),
+        };
+        if payload.bytes_cut > 0 {
+            bytes.extend(format!("\n[{} bytes are not on record]\n", payload.bytes_cut).into_bytes());
+        }
+        if let Some(tail) = &payload.tail {
+            bytes.extend(self.blobs.read(tail)?);
+        }
+        Ok(Text::of(bytes))
+    }
+
+    fn params(&self, payload: &Payload) -> Result<Map<String, Value>> {
+        let text = self.text(payload)?;
+        match serde_json::from_slice(text.bytes()) {
+            Ok(Value::Object(params)) => Ok(params),
+            _ => Err(Error::new(ErrorKind::Corrupt, "read the parameters of a step".to_owned())),
+        }
+    }
+
+    fn after(&self, state: &StepState, snapshot: Option<&str>) -> Result<StateAfter> {
+        let changes = match &state.changes {
+            Some(changes) => Recorded::read(changes, &self.blobs)?,
+            None => Vec::new(),
+        };
+        let changes_cut = state.changed.saturating_sub(changes.len() as u64);
+        Ok(StateAfter {
+            digest: state.digest.clone(),
+            racy: state.racy,
+            changes: changes.into_iter().map(change_of).collect(),
+            changes_cut,
+            processes: Some(state.processes.clone()),
+            snapshot: snapshot.map(str::to_owned),
+        })
+    }
+}
+
+impl Open {
+    fn step(&self, observed: Observed) -> Step {
+        let ExecStarted { program, cwd, user, tty, background, env_names, timeout_ms, .. } = &self.started;
+        let mut params = Map::new();
+        match program {
+            Program::Argv(argv) => params.insert("argv".into(), json!(argv)),
+            Program::Shell(line) => params.insert("shell".into(), json!(line)),
+        };
+        let mut put = |name: &str, value: Value| {
+            if !value.is_null() && value != json!(false) && value != json!([]) {
+                params.insert(name.into(), value);
+            }
+        };
+        put("cwd", json!(cwd));
+        put("user", json!(user));
+        put("tty", json!(tty));
+        put("background", json!(background));
+        put("env_names", json!(env_names));
+        put("timeout_ms", json!(timeout_ms));
+        put("stdin", json!(self.stdin));
+        Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), ..Step::default() }
+    }
+}
+
+fn change_of(recorded: Recorded) -> FileChange {
+    let Recorded { path, change, now } = recorded;
+    let change = match change {
+        ChangeKind::Added => Change::Added,
+        ChangeKind::Changed => Change::Changed,
+        ChangeKind::Removed => Change::Removed,
+    };
+    let facts = now.unwrap_or_default();
+    let FileFacts { kind, mode, uid, gid, bytes, content, xattrs, text } = facts;
+    let there = change != Change::Removed;
+    FileChange {
+        path,
+        change,
+        kind: there.then_some(kind),
+        leaf: content,
+        mode: there.then(|| u32::from_str_radix(&mode, 8).ok()).flatten(),
+        uid: there.then_some(uid),
+        gid: there.then_some(gid),
+        bytes: there.then_some(bytes),
+        xattrs,
+        text: text.map(Text::Text),
+    }
+}
