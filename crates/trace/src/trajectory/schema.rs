@@ -3,6 +3,8 @@
 //! The checker knows the words of JSON Schema that our schemas use and no others; a test keeps it so. It tells
 //! every problem, not only the first, each with its place.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::formats::Format;
@@ -26,19 +28,26 @@ pub fn schema(format: Format) -> &'static str {
 
 /// A schema, ready to check values with.
 pub(crate) struct Checker {
-    root: Value,
+    root: &'static Value,
 }
+
+/// Every schema, read once.
+static ROOTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    // Our own files; a test reads each of them.
+    let read = |format: &Format| json::parse(schema(*format).as_bytes()).unwrap_or(Value::Bool(true));
+    Format::ALL.iter().map(read).collect()
+});
 
 impl Checker {
     /// For this format.
     pub(crate) fn new(format: Format) -> Self {
-        // Our own files; a test reads each of them.
-        Checker { root: json::parse(schema(format).as_bytes()).unwrap_or(Value::Bool(true)) }
+        let place = Format::ALL.iter().position(|other| *other == format).unwrap_or_default();
+        Checker { root: &ROOTS[place] }
     }
 
     /// Tells everything that is wrong with this value.
     pub(crate) fn check(&self, value: &Value, problems: &mut Problems) {
-        self.value(&self.root, value, &mut Vec::new(), problems);
+        self.value(self.root, value, &mut Vec::new(), problems);
     }
 
     /// For one item of a list that is the document: an event of a log.

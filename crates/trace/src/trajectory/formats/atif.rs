@@ -200,7 +200,10 @@ fn decode_call(call: &mut Fields, result: Option<Fields>) -> Step {
     step.tool = tool;
     step.params = call.object("arguments").unwrap_or_default();
     let Some(mut result) = result else { return step };
-    result.take("source_call_id");
+    if result.text("source_call_id").is_none() {
+        // The only call and the only result belong together without a name.
+        result.put("source_call_id", Value::Null);
+    }
     let content = result.take("content").filter(|content| !content.is_null());
     if let Some(content) = content {
         let text = words(&content);
@@ -394,6 +397,7 @@ fn encode_call(step: &Step, index: usize, continues: bool, about: &mut Fields) -
         return (call.value(), None);
     }
     let mut result = Fields::of(result.unwrap_or_default());
+    let id = id.filter(|_| result.take("source_call_id").is_none());
     let content = match result.take("content") {
         Some(parts) if words(&parts) == output => Some(parts),
         _ => output.map(Value::from),

@@ -81,6 +81,7 @@ struct Log {
     steps: Vec<Step>,
     /// Which step an action's id belongs to.
     by_id: HashMap<i64, usize>,
+    last_has_id: bool,
     /// Events that are no part of a step.
     others: Vec<Value>,
     task: Option<String>,
@@ -100,8 +101,10 @@ impl Log {
                 self.message(&event);
                 self.other(event);
             }
-            None if event.get("observation").is_some_and(Value::is_string) => self.observation(event),
-            None => self.other(event),
+            None => match event.get("observation").and_then(Value::as_str) {
+                Some(kind) if !NO_STEPS.contains(&kind) => self.observation(event),
+                _ => self.other(event),
+            },
         }
     }
 
@@ -121,9 +124,9 @@ impl Log {
 
     fn action(&mut self, event: Value) {
         let mut fields = Fields::of(event);
-        if let Some(id) = fields.get("id").and_then(Value::as_i64) {
-            self.by_id.insert(id, self.steps.len());
-        }
+        let id = fields.get("id").and_then(Value::as_i64);
+        self.last_has_id = id.is_some();
+        self.by_id.extend(id.map(|id| (id, self.steps.len())));
         let action = fields.text("action").unwrap_or_default();
         let mut args = Fields::of(fields.take("args").unwrap_or_default());
         let mut step = Step {
@@ -150,7 +153,7 @@ impl Log {
         let place = match event.get("cause").and_then(Value::as_i64) {
             Some(cause) => self.by_id.get(&cause).copied(),
             // Logs without ids: an observation answers what came before it.
-            None => self.steps.len().checked_sub(1),
+            None => self.steps.len().checked_sub(1).filter(|_| !self.last_has_id),
         };
         let free = |step: &Step| step.observed == Observed::default();
         let Some(step) = place.and_then(|place| self.steps.get_mut(place)).filter(|step| free(step)) else {
