@@ -24,6 +24,14 @@ pub(crate) const EVENTS: usize = 16;
 pub(crate) const ACTS: usize = 64;
 /// Bytes of each stream of a command that are put on record, head and tail, half each.
 pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
+/// Bytes of each stream that a tool answers with, head and tail: as many as go on record.
+pub(crate) const TOOL_OUTPUT_BYTES: u64 = RECORDED_BYTES as u64;
+/// Tools of a box's own.
+pub(crate) const OWN_TOOLS: usize = 64;
+/// What one of them may take to describe.
+pub(crate) const OWN_TOOL_BYTES: usize = 64 * 1024;
+/// The least memory of a box that a program is carried into: it is the box's memory that it takes.
+pub(crate) const CARRY_MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Reference;
 use crate::task::TaskInfo;
+use crate::tools::ToolsSpec;
 
 /// What a box is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,6 +39,8 @@ pub struct SandboxSpec {
     pub owner: Option<u32>,
     /// What it is set up for, for the record; [`crate::Sandboxes::create_task`] sets it up.
     pub task: Option<TaskInfo>,
+    /// Tools that are switched off, and further ones.
+    pub tools: ToolsSpec,
 }
 
 /// What a box is made from.
@@ -279,6 +282,8 @@ pub struct SandboxInfo {
     pub generation: u64,
     /// What it was set up for.
     pub task: Option<TaskInfo>,
+    /// Tools that are switched off, and further ones.
+    pub tools: ToolsSpec,
 }
 
 #[cfg(test)]

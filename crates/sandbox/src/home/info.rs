@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::task::TaskInfo;
+use crate::tools::ToolsSpec;
 
 /// The layout's version, in every `box.json`.
 const VERSION: u64 = 1;
@@ -105,6 +106,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
+        "tools": spec.tools.to_json(),
     })
 }
 
@@ -137,6 +139,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         read_only: value.get("read_only")?.as_bool()?,
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
         task: value.get("task").and_then(TaskInfo::from_json),
+        tools: ToolsSpec::from_json(value.get("tools"))?,
         ..SandboxSpec::default()
     })
 }
@@ -214,6 +217,7 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         origin: strings(value.get("origin")?)?,
         generation: number("generation")?,
         task: value.get("task").and_then(TaskInfo::from_json),
+        tools: ToolsSpec::from_json(value.get("spec").and_then(|spec| spec.get("tools")))?,
     })
 }
 
@@ -232,6 +236,8 @@ mod tests {
             test: None,
             dir: "/workspace".into(),
         };
+        let own = crate::tools::CommandTool::parse(r#"{"name": "x", "argv": ["cat"]}"#).unwrap();
+        let tools = ToolsSpec { off: vec!["git".into()], own };
         let info = SandboxInfo {
             id: "abcdefgh".into(),
             name: Some("work".into()),
@@ -262,6 +268,7 @@ mod tests {
             origin: vec!["dir:/srv/root".into()],
             generation: 3,
             task: Some(task.clone()),
+            tools: tools.clone(),
         };
         let spec = SandboxSpec {
             image,
@@ -270,6 +277,7 @@ mod tests {
             env: vec![("A".into(), "b\nc".into())],
             owner: Some(3),
             task: Some(task),
+            tools,
             ..SandboxSpec::default()
         };
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };
