@@ -1,4 +1,4 @@
-//! Builds the guest (static, small) and leaves it where `guest_program` embeds it.
+//! Builds the guest (static, small) and the search, and leaves them where they are embedded.
 //!
 //! A second cargo, in a target directory of its own, because the guest needs another profile and must not be linked
 //! with the features that the host's crates turn on. It uses the same lock file and the same registry cache, so an
@@ -20,7 +20,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let target_dir = shared_target_dir(&out);
     let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
-        .args(["build", "--package", "glasshouse-guest", "--bin", "glass-guest", "--profile", "guest"])
+        .args(["build", "--package", "glasshouse-guest", "--bins", "--profile", "guest"])
         .args(["--target", &target, "--manifest-path"])
         .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
@@ -33,10 +33,12 @@ fn main() {
         .status()
         .expect("cannot start cargo to build the guest");
     assert!(status.success(), "the guest does not build; its errors are above");
-    let built = target_dir.join(&target).join("guest/glass-guest");
-    let embedded = out.join("glass-guest");
-    std::fs::copy(&built, &embedded).expect("cannot copy the guest");
-    println!("cargo::rustc-env=GLASSHOUSE_GUEST={}", embedded.display());
+    for (name, variable) in [("glass-guest", "GLASSHOUSE_GUEST"), ("glass-search", "GLASSHOUSE_SEARCH")] {
+        let built = target_dir.join(&target).join("guest").join(name);
+        let embedded = out.join(name);
+        std::fs::copy(&built, &embedded).unwrap_or_else(|e| panic!("cannot copy {name}: {e}"));
+        println!("cargo::rustc-env={variable}={}", embedded.display());
+    }
 }
 
 /// One directory for all profiles and kinds of builds in this target directory, so that the guest is built once.

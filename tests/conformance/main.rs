@@ -30,7 +30,10 @@ mod limits;
 mod lives;
 
 mod directories;
+mod editing;
 mod files;
+mod searching;
+mod tools;
 mod trees;
 
 mod heavy;

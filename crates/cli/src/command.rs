@@ -30,6 +30,7 @@ mod snapshots;
 mod start;
 mod stop;
 mod task;
+mod tools;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -62,6 +63,7 @@ pub(crate) enum Command {
     Create(create::Create),
     Exec(exec::Exec),
     Shell(shell::Shell),
+    Tools(tools::Tools),
     List(list::List),
     Info(info::Info),
     Ps(ps::Ps),
@@ -106,6 +108,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Create(command) => command.run(global).await,
         Command::Exec(command) => command.run(global).await,
         Command::Shell(command) => command.run(global).await,
+        Command::Tools(command) => command.run(global).await,
         Command::List(command) => command.run(global).await,
         Command::Info(command) => command.run(global).await,
         Command::Ps(command) => command.run(global).await,
@@ -183,6 +186,12 @@ mod tests {
             "glass export a -o b",
             "glass import - --name b",
             "glass create --owner 123 --label a=b --label c=d",
+            "glass create --without-tool git --without-tool python --tool-file x.json",
+            "glass exec web --tool shell --params {}",
+            "glass exec web --tool submit",
+            "glass tools",
+            "glass tools web --openai",
+            "glass tools --mcp",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
@@ -195,6 +204,11 @@ mod tests {
             "glass run",
             "glass run --bogus -- ls",
             "glass exec web",
+            "glass exec web --tool shell -- ls",
+            "glass exec web --params {} -- ls",
+            "glass exec web --tool shell --background",
+            "glass exec web --tool shell --cwd /",
+            "glass tools --openai --mcp",
             "glass exec web --background -i -- sh",
             "glass kill",
             "glass kill --all web",

@@ -1,5 +1,6 @@
 //! The loop: one thread, one closed enum of causes, every wait bounded by the nearest deadline.
 
+mod carrying;
 mod clients;
 mod commands;
 mod feeding;
@@ -119,6 +120,8 @@ struct Agent {
     own_uid: u32,
     buffer: Vec<u8>,
     namespaces: Vec<OwnedFd>,
+    /// Programs that were carried in, by name.
+    programs: BTreeMap<String, OwnedFd>,
     hold: Option<holding::Hold>,
     shutdown: bool,
 }
@@ -193,6 +196,7 @@ impl Agent {
             own_uid,
             buffer: Vec::new(),
             namespaces,
+            programs: BTreeMap::new(),
             hold: None,
             shutdown: false,
         })

@@ -9,6 +9,7 @@ use glasshouse_linux::rustix::net::{RecvFlags, SendFlags};
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
 use glasshouse_protocol::{Failure, FailureKind, Reply};
 
+use crate::carry::Carry;
 use crate::files::{Download, Upload};
 
 /// No more output is queued for a client that has this much waiting.
@@ -29,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) execs: BTreeMap<u32, u64>,
     /// Files being written, by stream.
     pub(crate) uploads: BTreeMap<u32, Upload>,
+    /// Programs being carried in, by stream.
+    pub(crate) carries: BTreeMap<u32, Carry>,
     /// Files being read, by stream.
     pub(crate) downloads: BTreeMap<u32, Download>,
     /// The loop waits for room to write.
@@ -47,6 +50,7 @@ impl Connection {
             sent: 0,
             execs: BTreeMap::new(),
             uploads: BTreeMap::new(),
+            carries: BTreeMap::new(),
             downloads: BTreeMap::new(),
             watches_out: false,
             paused: false,
@@ -59,7 +63,7 @@ impl Connection {
 
     /// Streams in use.
     pub(crate) fn streams(&self) -> usize {
-        self.execs.len() + self.uploads.len() + self.downloads.len()
+        self.execs.len() + self.uploads.len() + self.downloads.len() + self.carries.len()
     }
 
     /// Takes what has come. `false`: the client is gone.

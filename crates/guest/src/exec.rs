@@ -127,6 +127,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tag: bool,
     pub(crate) contained: bool,
     pub(crate) knobs: &'a Knobs,
+    /// The program itself, if it was carried in.
+    pub(crate) program: Option<rustix::fd::BorrowedFd<'a>>,
 }
 
 /// A start that came to nothing.
@@ -172,6 +174,7 @@ impl Exec {
                 &argv[0],
                 path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin"),
             ),
+            program: around.program,
             argv,
             env,
             cwd,
@@ -297,6 +300,7 @@ impl Exec {
             tag: false,
             contained: false,
             knobs: &knobs,
+            program: None,
         };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };

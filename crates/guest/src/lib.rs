@@ -3,12 +3,13 @@
 //! The walk: [`jail`] receives a plan, builds the walls step by step (`build`) and becomes PID 1 of the box. From then
 //! on it is the `agent`: one thread, one loop over one closed enum of causes. `connection` holds the bytes to and from
 //! each client, `exec` the commands, `output` what they wrote, `track` the means to kill exactly one of them, `files`
-//! the file operations and `user` who is who in the box.
+//! the file operations, `carry` the programs that come over the link, and `user` who is who in the box.
 //!
 //! The guest does not know which runtime it lives in: what differs is in its plan.
 
 mod agent;
 mod build;
+mod carry;
 mod connection;
 mod exec;
 mod files;

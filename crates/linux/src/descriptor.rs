@@ -17,6 +17,13 @@ pub const FDS_MAX: usize = 32;
 
 /// An executable image in memory that nobody can change any more.
 pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = program_file(name)?;
+    file.write_all(bytes)?;
+    seal_program(file)
+}
+
+/// An executable image in memory that is still to be written.
+pub fn program_file(name: &str) -> io::Result<File> {
     let fd = match fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC)
     {
         // Kernels before 6.3 do not know EXEC, and do not need it.
@@ -25,8 +32,11 @@ pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
         }
         other => other?,
     };
-    let mut file = File::from(fd);
-    file.write_all(bytes)?;
+    Ok(File::from(fd))
+}
+
+/// Closes an image to all further writing.
+pub fn seal_program(file: File) -> io::Result<OwnedFd> {
     fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     Ok(file.into())
 }

@@ -16,6 +16,8 @@ use crate::seccomp::Program;
 pub struct Command<'a> {
     /// Paths to try one after the other; the first that exists decides.
     pub candidates: Vec<CString>,
+    /// The program itself, in place of paths to it: an executable image, close-on-exec.
+    pub program: Option<BorrowedFd<'a>>,
     /// Arguments, the program's name first.
     pub argv: Vec<CString>,
     /// `KEY=value`.
@@ -107,6 +109,8 @@ struct Errand<'a> {
     outcome: Outcome,
 }
 
+/// Where the new process holds a program that has no path, right after its stdio.
+const PROGRAM_FD: RawFd = 3;
 const STACK_BYTES: usize = 64 * 1024;
 
 /// Starts the command.
@@ -235,8 +239,16 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
         call!(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0);
     }
     *stage = Stage::Setup;
-    // Before any path is looked at: one that leads through /proc/self/fd must find nothing of ours there.
-    call!(libc::SYS_close_range, 3, u32::MAX, 0);
+    // Before any path is looked at: one that leads through /proc/self/fd must find nothing of ours there. But for the
+    // program, if it has no path: it is closed by the exec.
+    let mut rest = PROGRAM_FD;
+    if let Some(program) = command.program {
+        if program.as_raw_fd() != PROGRAM_FD {
+            call!(libc::SYS_dup3, program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC);
+        }
+        rest += 1;
+    }
+    call!(libc::SYS_close_range, rest, u32::MAX, 0);
     *stage = Stage::User;
     if let Some(user) = &command.user {
         if let Some(groups) = &user.groups {
@@ -282,6 +294,21 @@ fn errno() -> i32 {
 
 /// Tries the candidates as a shell does: a missing one is passed over, a forbidden one is remembered.
 fn execute(errand: &Errand<'_>) -> i32 {
+    if errand.command.program.is_some() {
+        // SAFETY: the descriptor is open, the path is empty, and argv and env are null-ended arrays of C strings of the
+        // suspended parent.
+        unsafe {
+            libc::syscall(
+                libc::SYS_execveat,
+                PROGRAM_FD,
+                c"".as_ptr(),
+                errand.argv.as_ptr(),
+                errand.env.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        return errno();
+    }
     let mut answer = libc::ENOENT;
     for &path in errand.candidates {
         if path.is_null() {
@@ -327,6 +354,7 @@ mod tests {
         let argv: Vec<CString> = argv.iter().map(|a| CString::new(*a).unwrap()).collect();
         let child = spawn(&Command {
             candidates: candidates(&argv[0], "/nonexistent:/usr/bin:/bin"),
+            program: None,
             argv,
             env: vec![],
             cwd: CString::new(cwd).unwrap(),

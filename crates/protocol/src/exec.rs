@@ -33,6 +33,11 @@ pub struct ExecSpec {
     pub kept_output_bytes: Option<u64>,
     /// The command is killed when it has written more than this.
     pub output_bytes_max: Option<u64>,
+    /// Run this program that was carried in (see [`crate::Request::Carry`]) in place of the one that is named, which is
+    /// then only what it is called. Since version 2; an older guest refuses what it does not know, so it is not said
+    /// unless it is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<String>,
     /// Signals already sent to the command are its own affair; this is what the caller calls it.
     pub label: Option<String>,
 }

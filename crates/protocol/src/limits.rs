@@ -34,5 +34,11 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const DRAIN_MS: u64 = 50;
 /// Between SIGTERM and SIGKILL when a deadline has passed, unless the caller says otherwise.
 pub const GRACE_MS: u64 = 500;
+/// The size of one program that is carried in.
+pub const CARRIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Programs that a guest keeps; a further one is refused.
+pub const CARRIED_MAX: usize = 8;
+/// The longest name of one.
+pub const CARRIED_NAME_MAX: usize = 128;
 /// Entries of one tree that is copied in.
 pub const TAR_ENTRIES_MAX: u64 = 1_000_000;

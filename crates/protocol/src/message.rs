@@ -7,7 +7,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,15 @@ pub enum Request {
         /// As whom; without it, the box's user.
         #[serde(default)]
         user: Option<String>,
+    },
+    /// A program for the box that is in none of its files: the guest keeps it in memory, under a name that says its
+    /// content, for as long as it lives. Replies: `ok` if it has it; else `ready`, then the host sends data and `end`,
+    /// then `ok` or `failed`. Since version 2.
+    Carry {
+        /// Its name, which [`ExecSpec::carried`] uses.
+        program: String,
+        /// Its size.
+        bytes: u64,
     },
     /// Hold still: until `release`, or until this connection ends, nobody else's requests are taken. Reply: `held`, with
     /// descriptors of the box's user, mount and IPC namespaces attached to it, so it has to be the only thing asked for
@@ -155,7 +164,7 @@ pub enum Reply {
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),
-    /// The guest is ready for the bytes of a write.
+    /// The guest is ready for the bytes of a write, or of a program.
     Ready,
     /// Done. Last on its stream.
     Ok,

@@ -49,7 +49,18 @@ impl Sandbox {
 
     /// Replaces a file: whole, or not at all. Missing directories above it are made.
     pub async fn write_file(&self, path: &str, bytes: &[u8], mode: Option<u32>) -> Result<()> {
-        let op = FileOp::Write { path: path.into(), mode, parents: true };
+        self.replace_file(path, bytes, mode, true).await
+    }
+
+    /// The same; `parents` says whether missing directories are made.
+    pub(crate) async fn replace_file(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        mode: Option<u32>,
+        parents: bool,
+    ) -> Result<()> {
+        let op = FileOp::Write { path: path.into(), mode, parents };
         let asked = json!({ "op": "write", "path": path, "mode": mode });
         self.upload("write", path, op, bytes, asked).await
     }
@@ -369,8 +380,8 @@ fn file_name(path: &Path) -> Result<String> {
     })
 }
 
-/// A file on its way in.
-struct Upload {
+/// A file, or a program, on its way in.
+pub(crate) struct Upload {
     stream: Stream,
     room: u64,
 }
@@ -379,12 +390,17 @@ impl Upload {
     async fn open(sandbox: &Sandbox, op: FileOp) -> Result<Upload> {
         let mut stream = sandbox.open(op).await?;
         match stream.reply().await? {
-            Reply::Ready => Ok(Upload { stream, room: glasshouse_protocol::limits::STDIN_CREDIT }),
+            Reply::Ready => Ok(Upload::begun(stream)),
             other => Err(client::unexpected(&other)),
         }
     }
 
-    async fn send(&mut self, piece: &[u8]) -> Result<()> {
+    /// The guest has said that it is ready.
+    pub(crate) fn begun(stream: Stream) -> Upload {
+        Upload { stream, room: glasshouse_protocol::limits::STDIN_CREDIT }
+    }
+
+    pub(crate) async fn send(&mut self, piece: &[u8]) -> Result<()> {
         while self.room < piece.len() as u64 {
             let frame = self.stream.next().await.ok_or_else(gone)?;
             match frame.kind {
@@ -402,9 +418,14 @@ impl Upload {
         self.stream.sender().data(piece).await
     }
 
-    async fn finish(mut self) -> Result<u64> {
+    /// All is sent: what the guest says to it.
+    pub(crate) async fn end(mut self) -> Result<Reply> {
         self.stream.sender().end().await?;
-        match self.stream.reply().await? {
+        self.stream.reply().await
+    }
+
+    async fn finish(self) -> Result<u64> {
+        match self.end().await? {
             Reply::File(FileResult::Done { bytes }) => Ok(bytes),
             other => Err(client::unexpected(&other)),
         }

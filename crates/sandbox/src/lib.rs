@@ -34,6 +34,7 @@ mod snapshot;
 mod spec;
 mod state;
 mod task;
+pub mod tools;
 
 pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
@@ -57,6 +58,7 @@ pub use state::{
     Verified,
 };
 pub use task::{TaskInfo, TaskPhase, TaskSpec};
+pub use tools::{CommandTool, RustTool, ToolInfo, ToolProgram, ToolResult, ToolsSpec};
 
 /// The guest's program, as it is put into every box.
 pub fn guest_program() -> &'static [u8] {

@@ -34,6 +34,14 @@ pub(crate) const STEP_TEXT_BYTES: u64 = 32 * 1024;
 pub(crate) const STEP_TEXTS_BYTES: u64 = 256 * 1024;
 /// A file that is kept with the step that put it into the box from outside.
 pub(crate) const STEP_CONTENT_BYTES: usize = 1 << 20;
+/// Bytes of each stream that a tool answers with, head and tail: as many as go on record.
+pub(crate) const TOOL_OUTPUT_BYTES: u64 = RECORDED_BYTES as u64;
+/// Tools of a box's own.
+pub(crate) const OWN_TOOLS: usize = 64;
+/// What one of them may take to describe.
+pub(crate) const OWN_TOOL_BYTES: usize = 64 * 1024;
+/// The least memory of a box that a program is carried into: it is the box's memory that it takes.
+pub(crate) const CARRY_MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.

@@ -34,7 +34,6 @@ impl Sandbox {
     }
 
     /// The same box, for what a tool does in it: only the call of the tool is a step.
-    #[allow(dead_code, reason = "tools come next")]
     pub(crate) fn within_step(&self) -> Sandbox {
         Sandbox { within: true, ..self.clone() }
     }

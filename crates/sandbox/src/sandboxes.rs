@@ -20,6 +20,7 @@ use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
 use crate::spec::{Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::state::steps::Steps;
+use crate::tools::{self, RustTool};
 
 /// Where the house stands.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ struct Inner {
     children: Children,
     /// What is done beside what callers wait for.
     chores: Mutex<JoinSet<()>>,
+    /// Tools that are Rust values, for every box.
+    tools: Mutex<Vec<RustTool>>,
 }
 
 /// What was left behind, and is removed.
@@ -70,13 +73,14 @@ impl Sandboxes {
     pub fn open(settings: Settings) -> Result<Sandboxes> {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home)?;
-        let (children, chores) = (Children::default(), Mutex::default());
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores }) })
+        let (children, chores, tools) = (Children::default(), Mutex::default(), Mutex::default());
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools }) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
+        tools::check(&spec, &self.rust_tools())?;
         let (house, asked) = (self.clone(), spec.clone());
         let image = self.have_image(&spec.image).await?;
         let created = blocking(move || {
@@ -117,6 +121,18 @@ impl Sandboxes {
         record.state("start", None, None, None);
         let link = Link::start(stream).await?;
         Ok(self.drive(info, link, record))
+    }
+
+    /// Gives every box of this house a further tool, as long as this process lives.
+    pub fn add_tool(&self, tool: RustTool) -> Result<()> {
+        let mut tools = self.inner.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        tools::check_rust(&tool, &tools)?;
+        tools.push(tool);
+        Ok(())
+    }
+
+    pub(crate) fn rust_tools(&self) -> Vec<RustTool> {
+        self.inner.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Does something that no caller waits for.

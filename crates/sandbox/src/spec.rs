@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Reference;
 use crate::task::TaskInfo;
+use crate::tools::ToolsSpec;
 
 /// What a box is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,6 +41,8 @@ pub struct SandboxSpec {
     pub recording: Recording,
     /// What it is set up for, for the record; [`crate::Sandboxes::create_task`] sets it up.
     pub task: Option<TaskInfo>,
+    /// Tools that are switched off, and further ones.
+    pub tools: ToolsSpec,
 }
 
 /// What is put on record of each step: of a command, or of a call of a tool.
@@ -320,6 +323,8 @@ pub struct SandboxInfo {
     pub recording: Recording,
     /// What it was set up for.
     pub task: Option<TaskInfo>,
+    /// Tools that are switched off, and further ones.
+    pub tools: ToolsSpec,
 }
 
 #[cfg(test)]

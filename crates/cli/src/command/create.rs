@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::image::{Fetched, fetch};
 use super::task::{self, TaskOptions};
+use super::tools::OwnTools;
 use crate::args::{BoxOptions, Global, Surroundings};
 use crate::session::{Part, signal_code};
 use crate::signals::{Impatient, Signals};
@@ -25,6 +26,7 @@ Examples:
   glass create --name web --label team=red --timeout 5m
   glass create --image dir:/srv/alpine --read-only
   glass create --owner $$                     dies with this shell
+  glass create --without-tool shell --tool-file tools.json
   glass create --repo https://host/it.git --commit v1.2 --setup 'make deps' --test 'make test'
 
 With --repo, git fetches on this machine and the box stays offline. What the set-up commands make is
@@ -38,6 +40,8 @@ pub(crate) struct Create {
     surroundings: Surroundings,
     #[command(flatten)]
     task: TaskOptions,
+    #[command(flatten)]
+    tools: OwnTools,
     /// Wall time of each command, like 30s
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -56,6 +60,7 @@ impl Create {
         spec.cwd = self.surroundings.cwd;
         spec.user = self.surroundings.user;
         spec.owner = self.owner;
+        spec.tools = self.tools.spec()?;
         let mut signals = Signals::of(Part::default())?;
         let house = global.open()?;
         if let Some(Fetched::Stopped(signal)) = fetch(global, &house, &mut spec.image, &mut signals).await? {

@@ -5,6 +5,7 @@ use clap::{Args, ValueHint};
 use glasshouse_sandbox::{ExecEvent, ExecSpec, ExecState, Exit, ExitReport, Sandbox};
 use serde_json::json;
 
+use super::tools::ToolOptions;
 use crate::args::{CommandOptions, Global};
 use crate::session::{self, CLOSED_CODE, End, Ended, Part, signal_code};
 use crate::signals::{Impatient, Signals};
@@ -13,7 +14,9 @@ use crate::{output, size};
 
 /// Run a command in a box
 #[derive(Debug, Args)]
-#[command(override_usage = "glass exec [OPTIONS] ID -- CMD...")]
+#[command(
+    override_usage = "glass exec [OPTIONS] ID -- CMD...\n       glass exec ID --tool NAME [--params JSON]"
+)]
 #[command(after_help = "\
 The exit code is the program's own, as with `glass run`. Output is streamed as it comes, unless
 --json gathers it.
@@ -22,7 +25,9 @@ Examples:
   glass exec web -- ls -l /workspace
   glass exec web --cwd /workspace --timeout 5m -- make test
   glass exec web --background -- ./server     prints its number, for `glass attach web 1`
-  glass exec web --json -- cat /etc/os-release")]
+  glass exec web --json -- cat /etc/os-release
+  glass exec web --tool search --params '{\"pattern\": \"fn main\", \"file_pattern\": \"*.rs\"}'
+  glass exec web --tool file_write --params @call.json     `glass tools web` lists the tools")]
 pub(crate) struct Exec {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
@@ -35,15 +40,26 @@ pub(crate) struct Exec {
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
     output: Option<u64>,
     #[command(flatten)]
+    call: ToolOptions,
+    #[command(flatten)]
     options: CommandOptions,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required_unless_present = "tool",
+        conflicts_with = "tool",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<String>,
 }
 
 impl Exec {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        if let Some(call) = self.call.read()? {
+            let sandbox = global.connect(&self.name).await?;
+            return call.run(global, &sandbox).await;
+        }
         let part = self.options.part();
         let spec = self.options.spec(part, &self.command)?;
         let spec = ExecSpec { background: self.background, kept_output_bytes: self.output, ..spec };

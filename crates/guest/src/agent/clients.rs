@@ -153,6 +153,7 @@ impl Agent {
                 self.forget();
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
+            Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
             Request::Hold { kill, stop } => self.hold(n, stream, kill, stop)?,
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {
@@ -254,6 +255,9 @@ impl Agent {
             }
             return Ok(Continue(()));
         }
+        if connection.carries.contains_key(&stream) {
+            return Ok(self.carry_piece(n, stream, bytes));
+        }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(Continue(())) };
         let Some(stdin) = self.execs.get_mut(&id).and_then(|exec| exec.stdin.as_mut()) else {
             // The command does not read any more: what comes is thrown away, and so is the wait for it.
@@ -271,6 +275,7 @@ impl Agent {
     pub(super) fn cancelled(&mut self, n: usize, stream: u32) -> Result<()> {
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         connection.uploads.remove(&stream);
+        connection.carries.remove(&stream);
         connection.downloads.remove(&stream);
         let Some(id) = connection.execs.remove(&stream) else { return Ok(()) };
         let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };
@@ -289,6 +294,10 @@ impl Agent {
                 Err(failure) => Reply::Failed(failure),
             };
             connection.reply(stream, &reply);
+            return Ok(());
+        }
+        if let Some(carry) = connection.carries.remove(&stream) {
+            self.carried(n, stream, carry);
             return Ok(());
         }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(()) };

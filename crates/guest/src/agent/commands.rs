@@ -80,6 +80,12 @@ impl Agent {
             let message = format!("{EXECS_RUNNING_MAX} commands run in this box already");
             return Err(not_started(NotStarted::TooMany, message));
         }
+        let program = match &spec.carried {
+            None => None,
+            Some(name) => Some(self.programs.get(name).ok_or_else(|| {
+                not_started(NotStarted::NotFound, format!("no program {name} was carried into this box"))
+            })?),
+        };
         let bad_user = |message| not_started(NotStarted::BadUser, message);
         let (account, ids) = self.account(spec.user.as_deref()).map_err(bad_user)?;
         let groups = Some(account.groups.clone());
@@ -106,6 +112,7 @@ impl Agent {
             tag: self.tracker.wants_tag(),
             contained: self.config.contained,
             knobs: &self.knobs,
+            program: program.map(AsFd::as_fd),
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::task::TaskInfo;
+use crate::tools::ToolsSpec;
 
 /// The layout's version, in every `box.json`.
 const VERSION: u64 = 1;
@@ -105,6 +106,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
+        "tools": spec.tools.to_json(),
     })
 }
 
@@ -138,6 +140,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         recording: text("recording").and_then(|text| text.parse().ok()).unwrap_or_default(),
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
         task: value.get("task").and_then(TaskInfo::from_json),
+        tools: ToolsSpec::from_json(value.get("tools"))?,
         ..SandboxSpec::default()
     })
 }
@@ -216,6 +219,7 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         generation: number("generation")?,
         recording: text("recording").and_then(|text| text.parse().ok()).unwrap_or_default(),
         task: value.get("task").and_then(TaskInfo::from_json),
+        tools: ToolsSpec::from_json(value.get("spec").and_then(|spec| spec.get("tools")))?,
     })
 }
 
@@ -234,6 +238,8 @@ mod tests {
             test: None,
             dir: "/workspace".into(),
         };
+        let own = crate::tools::CommandTool::parse(r#"{"name": "x", "argv": ["cat"]}"#).unwrap();
+        let tools = ToolsSpec { off: vec!["git".into()], own };
         let info = SandboxInfo {
             id: "abcdefgh".into(),
             name: Some("work".into()),
@@ -265,6 +271,7 @@ mod tests {
             generation: 3,
             recording: crate::spec::Recording::Snapshots,
             task: Some(task.clone()),
+            tools: tools.clone(),
         };
         let spec = SandboxSpec {
             image,
@@ -274,6 +281,7 @@ mod tests {
             owner: Some(3),
             recording: crate::spec::Recording::Steps,
             task: Some(task),
+            tools,
             ..SandboxSpec::default()
         };
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };

@@ -154,6 +154,7 @@ impl Sandboxes {
     /// fails, nothing is left.
     pub async fn create_task(&self, spec: SandboxSpec, task: TaskSpec) -> Result<(Sandbox, TaskInfo)> {
         check(&spec)?;
+        crate::tools::check(&spec, &self.rust_tools())?;
         self.check_task(&spec, &task)?;
         let address = Address::parse(&task.repo)?;
         let image = self.have_image(&spec.image).await?;

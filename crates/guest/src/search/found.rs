@@ -1,0 +1,196 @@
+//! Looking into files, and showing the lines that match.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+
+use crate::Ask;
+use crate::walk::Candidate;
+
+/// A pattern that would need more memory than this is refused.
+const PATTERN_BYTES_MAX: usize = 10 << 20;
+/// A file with a longer line is left.
+const LINE_BYTES_MAX: usize = 8 << 20;
+/// What is shown of a long line.
+const LINE_BYTES_SHOWN: usize = 1000;
+
+/// What looks into files.
+pub(crate) struct Found<W> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    /// Names are asked for, and any will do.
+    everything: bool,
+    shelf: Shelf<W>,
+}
+
+/// What is shown, and how much more may be.
+struct Shelf<W> {
+    out: W,
+    files_only: bool,
+    /// Lines around results are shown as well.
+    context: bool,
+    left: u64,
+    more: bool,
+    broke: bool,
+    /// Something was shown, so that what comes next is set apart if there are lines around it.
+    shown: bool,
+}
+
+/// Why a look came to nothing.
+pub(crate) enum Failed {
+    /// Nobody reads what is shown.
+    Output,
+    /// The file could not be read.
+    File(String),
+}
+
+impl<W: Write> Found<W> {
+    pub(crate) fn new(ask: &Ask, out: W) -> Result<Found<W>, String> {
+        let matcher = RegexMatcherBuilder::new()
+            .case_insensitive(ask.ignore_case)
+            .fixed_strings(ask.literal)
+            .line_terminator(Some(b'\n'))
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_BYTES_MAX)
+            .build(&ask.pattern)
+            .map_err(|e| format!("`pattern` cannot be used: {e}"))?;
+        let around = if ask.files_only { 0 } else { ask.context };
+        let searcher = SearcherBuilder::new()
+            .line_number(true)
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(LINE_BYTES_MAX))
+            .before_context(around)
+            .after_context(around)
+            .build();
+        let everything = ask.files_only && ask.pattern.is_empty();
+        let shelf = Shelf {
+            out,
+            files_only: ask.files_only,
+            context: around > 0,
+            left: ask.max_results,
+            more: false,
+            broke: false,
+            shown: false,
+        };
+        Ok(Found { matcher, searcher, everything, shelf })
+    }
+
+    /// Looks into a file. Whether to go on.
+    pub(crate) fn look_into(&mut self, file: &Candidate) -> Result<bool, Failed> {
+        let name = plain(&file.path.to_string_lossy());
+        if self.everything {
+            self.shelf.line(format_args!("{name}\n"));
+        } else {
+            let opened = open(&file.path).map_err(|e| Failed::File(format!("cannot read {name}: {e}")))?;
+            let Some(opened) = opened else { return Ok(true) };
+            let mut page = Page { shelf: &mut self.shelf, name: &name, fresh: true };
+            let searched = self.searcher.search_file(&self.matcher, &opened, &mut page);
+            if let Err(e) = searched
+                && !self.shelf.broke
+            {
+                return Err(Failed::File(format!("cannot read all of {name}: {e}")));
+            }
+        }
+        if self.shelf.broke { Err(Failed::Output) } else { Ok(!self.shelf.more) }
+    }
+
+    /// Whether there was more than is shown.
+    pub(crate) fn finish(mut self) -> bool {
+        // There is nobody to tell if it cannot be written.
+        let _ = self.shelf.out.flush();
+        self.shelf.more
+    }
+}
+
+impl<W: Write> Shelf<W> {
+    /// Shows one result, if there is room. Whether there was.
+    fn line(&mut self, text: std::fmt::Arguments<'_>) -> bool {
+        if self.left == 0 {
+            self.more = true;
+            return false;
+        }
+        self.left -= 1;
+        self.beside(text)
+    }
+
+    fn beside(&mut self, text: std::fmt::Arguments<'_>) -> bool {
+        self.broke |= self.out.write_fmt(text).is_err();
+        self.shown = true;
+        !self.broke
+    }
+}
+
+/// One file's lines.
+struct Page<'a, W> {
+    shelf: &'a mut Shelf<W>,
+    name: &'a str,
+    fresh: bool,
+}
+
+impl<W: Write> Sink for Page<'_, W> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        self.set_apart();
+        let name = self.name;
+        if self.shelf.files_only {
+            self.shelf.line(format_args!("{name}\n"));
+            return Ok(false);
+        }
+        let (number, text) = (found.line_number().unwrap_or(0), shown(found.bytes()));
+        Ok(self.shelf.line(format_args!("{name}:{number}:{text}\n")))
+    }
+
+    fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
+        self.set_apart();
+        // Lines before a result for which there is no room would be results without one.
+        if self.shelf.left == 0 && self.shelf.more {
+            return Ok(false);
+        }
+        let (name, number, text) = (self.name, around.line_number().unwrap_or(0), shown(around.bytes()));
+        Ok(self.shelf.beside(format_args!("{name}-{number}-{text}\n")))
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        Ok(self.shelf.beside(format_args!("--\n")))
+    }
+}
+
+impl<W: Write> Page<'_, W> {
+    /// Between files with lines around their results there is a line as between such results.
+    fn set_apart(&mut self) {
+        if std::mem::take(&mut self.fresh) && self.shelf.context && self.shelf.shown && self.shelf.left > 0 {
+            self.shelf.beside(format_args!("--\n"));
+        }
+    }
+}
+
+/// Opens a file to read it. None: it is no file any more.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    // Not waiting: what was a file a moment ago may be a pipe by now.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    let is_file = file.metadata()?.is_file();
+    Ok(is_file.then_some(file))
+}
+
+/// A name that cannot break its line.
+fn plain(name: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(escaped).collect()
+}
+
+/// A line without its end, and not all of one that is very long.
+fn shown(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() <= LINE_BYTES_SHOWN {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let text = String::from_utf8_lossy(&line[..LINE_BYTES_SHOWN]);
+    format!("{} [… {} bytes]", text.trim_end_matches('\u{fffd}'), line.len())
+}
