@@ -31,6 +31,7 @@ mod start;
 mod stop;
 mod task;
 mod tools;
+mod trajectory;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -85,6 +86,7 @@ pub(crate) enum Command {
     Export(export::Export),
     Import(import::Import),
     Image(image::Images),
+    Trajectory(trajectory::Trajectories),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -130,6 +132,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Export(command) => command.run(global).await,
         Command::Import(command) => command.run(global).await,
         Command::Image(command) => command.run(global).await,
+        Command::Trajectory(command) => command.run(global),
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -192,6 +195,10 @@ mod tests {
             "glass tools",
             "glass tools web --openai",
             "glass tools --mcp",
+            "glass trajectory convert a --from swe-agent --to atif -o b",
+            "glass trajectory validate - --format knowlyr-b --json",
+            "glass trajectory schema",
+            "glass trajectory diff a b --strict",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
@@ -229,6 +236,11 @@ mod tests {
             "glass diff a --stat --tar x",
             "glass commit a",
             "glass run --image A -- ls",
+            "glass trajectory",
+            "glass trajectory convert a",
+            "glass trajectory convert a --to nonsense",
+            "glass trajectory diff a",
+            "glass trajectory diff a b --strict --output-only",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

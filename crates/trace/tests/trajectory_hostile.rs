@@ -1,6 +1,8 @@
 //! Files of strangers: broken, cut off, huge, nested, of other versions. Each is refused with its line, or read;
 //! nothing panics and nothing takes more than it may.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::io::{BufReader, Read};
 use std::path::PathBuf;
 

@@ -162,6 +162,8 @@ pub(crate) struct Aside {
     /// Where it was.
     pub(crate) start: usize,
     pub(crate) end: usize,
+    /// Where its replacement is.
+    pub(crate) at: usize,
 }
 
 /// A text without its noise.
@@ -189,7 +191,7 @@ impl Rules {
     /// The same with these built-in rules on as well.
     pub(crate) fn with(rules: &[Rule], on: &[&str]) -> Result<Self> {
         if rules.len() > RULES_MAX {
-            return Err(invalid(format!("use {} rules: there may be {RULES_MAX}", rules.len())));
+            return Err(invalid(format!("{} rules: there may be {RULES_MAX}", rules.len())));
         }
         let mut active = Vec::new();
         for rule in rules.iter().filter(|rule| rule.pattern.is_some() && !rule.off) {
@@ -200,7 +202,7 @@ impl Rules {
         if let Some(rule) = rules.iter().find(|rule| !known(&rule.name) && !owned(&rule.name)) {
             let names: Vec<&str> = BUILT_IN.iter().map(|rule| rule.name).collect();
             let what = format!(
-                "find the rule {:?}: it has no pattern; built in are {}",
+                "the rule {:?} has no pattern and is not built in; those are {}",
                 rule.name,
                 names.join(", ")
             );
@@ -238,6 +240,7 @@ impl Rules {
                     rule: index,
                     start: part.start(),
                     end: part.end(),
+                    at: 0,
                 })
             });
             let before = asides.len();
@@ -249,8 +252,9 @@ impl Rules {
         }
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
-        for aside in &asides {
+        for aside in &mut asides {
             out.push_str(&text[at..aside.start]);
+            aside.at = out.len();
             out.push_str(&self.active[aside.rule].replacement);
             at = aside.end;
         }
@@ -284,20 +288,20 @@ fn own(rule: &Rule) -> Result<Active> {
     let pattern = rule.pattern.as_deref().unwrap_or_default();
     if BUILT_IN.iter().any(|built_in| built_in.name == rule.name) {
         return Err(invalid(format!(
-            "use the pattern of the rule {:?}: a built-in one has this name",
+            "the rule {:?} has a pattern and the name of a built-in one",
             rule.name
         )));
     }
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(invalid(format!(
-            "use the rule {:?}: its pattern is longer than {PATTERN_BYTES_MAX} bytes",
+            "the rule {:?} has a pattern of more than {PATTERN_BYTES_MAX} bytes",
             rule.name
         )));
     }
     let regex = RegexBuilder::new(pattern).size_limit(PATTERN_COMPILED_BYTES_MAX).build().map_err(|e| {
         let text = e.to_string();
         let last = text.lines().last().unwrap_or_default().trim();
-        invalid(format!("use the pattern {pattern:?} of the rule {:?}: {last}", rule.name))
+        invalid(format!("the rule {:?} has the pattern {pattern:?}, which is none: {last}", rule.name))
     })?;
     let replacement = rule.replacement.clone().unwrap_or_else(|| format!("<{}>", rule.name));
     Ok(Active { name: rule.name.clone(), regex, replacement, filter: None })

@@ -254,9 +254,10 @@ impl Comparer {
     /// Counts the places in which two texts differ that are the same without their noise.
     fn overlook(&mut self, expected: (&str, Canonical), actual: (&str, Canonical), at: &Spot) {
         let ((expected_text, expected), (actual_text, actual)) = (expected, actual);
-        let rules =
-            |canonical: &Canonical| canonical.asides.iter().map(|aside| aside.rule).collect::<Vec<_>>();
-        if rules(&expected) == rules(&actual) {
+        let places = |canonical: &Canonical| {
+            canonical.asides.iter().map(|aside| (aside.rule, aside.at)).collect::<Vec<_>>()
+        };
+        if places(&expected) == places(&actual) {
             for (before, after) in expected.asides.iter().zip(&actual.asides) {
                 let (old, new) =
                     (&expected_text[before.start..before.end], &actual_text[after.start..after.end]);

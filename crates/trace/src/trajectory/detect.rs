@@ -16,13 +16,12 @@ pub(crate) fn detect(value: &Value) -> Result<Format> {
         [] => {
             let signs: Vec<String> =
                 Format::ALL.iter().map(|format| format!("{} ({})", format.name(), sign(*format))).collect();
-            let message = format!("tell the format of this file; looked for {}", signs.join("; "));
+            let message = format!("its format is none that is known; looked for {}", signs.join("; "));
             Err(Error::new(ErrorKind::Unknown, message))
         }
         several => {
             let names: Vec<&str> = several.iter().map(|format| format.name()).collect();
-            let message =
-                format!("tell the format of this file: it could be {}; say which", names.join(" or "));
+            let message = format!("its format could be {}; say which it is", names.join(" or "));
             Err(Error::new(ErrorKind::Unknown, message))
         }
     }

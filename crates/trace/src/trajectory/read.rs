@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::detect::detect;
 use super::formats::Format;
 use super::json::{self, Fault};
-use super::limits::{DOCUMENT_BYTES_MAX, STEPS_MAX};
+use super::limits::{DOCUMENT_BYTES_MAX, PROBLEMS_MAX, STEPS_MAX};
 use super::model::Trajectory;
 use super::problem::{Problem, Problems};
 use super::schema::Checker;
@@ -52,8 +52,8 @@ pub struct Found {
 /// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Validation {
-    /// Its format.
-    pub format: Format,
+    /// Its format, if it could be told.
+    pub format: Option<Format>,
     /// How many trajectories it holds.
     pub trajectories: u64,
     /// How many steps they have together.
@@ -71,6 +71,24 @@ impl Validation {
     }
 }
 
+/// Why nothing more can be read.
+struct Refused {
+    kind: ErrorKind,
+    line: Option<u64>,
+    what: String,
+    source: Option<std::io::Error>,
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        let Refused { kind, line, what, source } = refused;
+        let message = line.map_or_else(|| what.clone(), |line| format!("line {line}: {what}"));
+        Error { kind, message, source }
+    }
+}
+
+type Read<T> = std::result::Result<T, Refused>;
+
 /// One value of the file, checked.
 struct Checked {
     line: u64,
@@ -82,7 +100,11 @@ struct Checked {
 
 impl<R: BufRead> Trajectories<R> {
     /// Begins to read a file, and tells its format unless it is given.
-    pub fn open(mut input: R, format: Option<Format>) -> Result<Self> {
+    pub fn open(input: R, format: Option<Format>) -> Result<Self> {
+        Ok(Self::begin(input, format)?)
+    }
+
+    fn begin(mut input: R, format: Option<Format>) -> Read<Self> {
         let mut line = 0;
         let first = loop {
             let Some(bytes) = next_line(&mut input, line + 1)? else {
@@ -109,11 +131,13 @@ impl<R: BufRead> Trajectories<R> {
                 Next::Document(value, bytes)
             }
         };
-        let format = match (format, &next) {
-            (Some(format), _) => format,
-            (None, Next::Document(value, _) | Next::Line(value)) => detect(value)?,
-            (None, _) => return Err(invalid(1, "there is nothing in this file")),
-        };
+        let format =
+            match (format, &next) {
+                (Some(format), _) => format,
+                (None, Next::Document(value, _) | Next::Line(value)) => detect(value)
+                    .map_err(|e| Refused { kind: e.kind, line: None, what: e.message, source: None })?,
+                (None, _) => return Err(invalid(1, "there is nothing in this file")),
+            };
         Ok(Trajectories { input, format, checker: Checker::new(format), line, next })
     }
 
@@ -123,7 +147,7 @@ impl<R: BufRead> Trajectories<R> {
     }
 
     /// The next value of the file, with everything that is wrong with it.
-    fn checked(&mut self) -> Result<Option<Checked>> {
+    fn checked(&mut self) -> Read<Option<Checked>> {
         match std::mem::replace(&mut self.next, Next::Over) {
             Next::Document(value, text) => {
                 let lines_before = self.line;
@@ -146,7 +170,7 @@ impl<R: BufRead> Trajectories<R> {
         }
     }
 
-    fn in_line(&mut self, value: Value) -> Result<Option<Checked>> {
+    fn in_line(&mut self, value: Value) -> Read<Option<Checked>> {
         let line = self.line;
         if self.format == Format::OpenHands {
             return self.log(value, line);
@@ -172,7 +196,7 @@ impl<R: BufRead> Trajectories<R> {
     }
 
     /// All lines of the file as the events of one log.
-    fn log(&mut self, first: Value, line: u64) -> Result<Option<Checked>> {
+    fn log(&mut self, first: Value, line: u64) -> Read<Option<Checked>> {
         let mut events = Vec::new();
         let mut lines = Vec::new();
         let mut problems = Problems::default();
@@ -203,7 +227,7 @@ impl<R: BufRead> Trajectories<R> {
     }
 
     /// The value of the next line that is not empty.
-    fn next_value(&mut self) -> Result<Option<Value>> {
+    fn next_value(&mut self) -> Read<Option<Value>> {
         loop {
             let Some(bytes) = next_line(&mut self.input, self.line + 1)? else { return Ok(None) };
             self.line += 1;
@@ -223,7 +247,7 @@ impl<R: BufRead> Iterator for Trajectories<R> {
             Ok(checked) => checked?,
             Err(e) => {
                 self.next = Next::Over;
-                return Some(Err(e));
+                return Some(Err(e.into()));
             }
         };
         if checked.fatal {
@@ -232,7 +256,7 @@ impl<R: BufRead> Iterator for Trajectories<R> {
             let message = worst.map_or_else(|| "it is invalid".to_owned(), Problem::to_string);
             let others = checked.problems.len() as u64 - 1 + checked.untold;
             let others = if others == 0 { String::new() } else { format!(" (and {others} other problems)") };
-            let message = format!("read it as {}: {message}{others}", self.format);
+            let message = format!("{message}{others}; it was read as {}", self.format);
             return Some(Err(Error::new(ErrorKind::Invalid, message)));
         }
         let Checked { line, trajectory, problems, .. } = checked;
@@ -245,7 +269,7 @@ pub fn read_one(input: impl BufRead, format: Option<Format>) -> Result<(Format, 
     let mut trajectories = Trajectories::open(input, format)?;
     let format = trajectories.format();
     let Some(found) = trajectories.next() else {
-        return Err(invalid(1, "there is no trajectory in this file"));
+        return Err(invalid(1, "there is no trajectory in this file").into());
     };
     let found = found?;
     match trajectories.next() {
@@ -253,49 +277,57 @@ pub fn read_one(input: impl BufRead, format: Option<Format>) -> Result<(Format, 
         Some(Err(e)) => Err(e),
         Some(Ok(second)) => {
             let what = "a second trajectory begins here, and only one was asked for";
-            Err(invalid(second.line, what))
+            Err(invalid(second.line, what).into())
         }
     }
 }
 
-/// Checks a whole file, and tells all that is wrong with it. An error means that it could not be read so far that
-/// there is more to tell.
+/// Checks a whole file, and tells all that is wrong with it. Only a file that the system does not give us is an
+/// error.
 pub fn validate(input: impl BufRead, format: Option<Format>) -> Result<Validation> {
-    let mut file = Trajectories::open(input, format)?;
-    let mut validation =
-        Validation { format: file.format(), trajectories: 0, steps: 0, problems: Vec::new(), untold: 0 };
+    let mut validation = Validation { format, trajectories: 0, steps: 0, problems: Vec::new(), untold: 0 };
+    let mut file = match Trajectories::begin(input, format) {
+        Ok(file) => file,
+        Err(refused) => return validation.refused(refused),
+    };
+    validation.format = Some(file.format());
     loop {
-        let checked = match file.checked() {
-            Ok(Some(checked)) => checked,
+        match file.checked() {
+            Ok(Some(checked)) => validation.add(checked),
             Ok(None) => return Ok(validation),
-            Err(e) if e.kind == ErrorKind::Io => return Err(e),
-            Err(e) => {
-                // The rest of a file whose line cannot be read is not looked at.
-                let problem = Problem {
-                    line: Some(file.line),
-                    step: None,
-                    path: String::new(),
-                    what: e.message,
-                    fatal: true,
-                };
-                validation.problems.push(problem);
-                return Ok(validation);
-            }
-        };
-        validation.trajectories += 1;
-        validation.steps += checked.trajectory.steps.len() as u64;
-        let room = super::limits::PROBLEMS_MAX.saturating_sub(validation.problems.len());
-        validation.untold += checked.untold + checked.problems.len().saturating_sub(room) as u64;
+            // The rest of a file with a line that cannot be read is not looked at.
+            Err(refused) => return validation.refused(refused),
+        }
+    }
+}
+
+impl Validation {
+    fn refused(mut self, refused: Refused) -> Result<Self> {
+        if refused.kind == ErrorKind::Io {
+            return Err(refused.into());
+        }
+        let Refused { line, what, .. } = refused;
+        self.problems.push(Problem { line, step: None, path: String::new(), what, fatal: true });
+        Ok(self)
+    }
+
+    fn add(&mut self, checked: Checked) {
+        self.trajectories += 1;
+        self.steps += checked.trajectory.steps.len() as u64;
+        let room = PROBLEMS_MAX.saturating_sub(self.problems.len());
         // What makes it unusable is told even if there is no room for all.
         let (fatal, others): (Vec<_>, Vec<_>) =
             checked.problems.into_iter().partition(|problem| problem.fatal);
-        let least = usize::from(validation.is_valid() && !fatal.is_empty());
-        validation.problems.extend(fatal.into_iter().chain(others).take(room.max(least)));
+        let least = usize::from(self.is_valid() && !fatal.is_empty());
+        let found = fatal.len() + others.len();
+        let told = room.max(least).min(found);
+        self.untold += checked.untold + (found - told) as u64;
+        self.problems.extend(fatal.into_iter().chain(others).take(told));
     }
 }
 
 /// The next line with its end; none at the end of the file.
-fn next_line(input: &mut impl BufRead, number: u64) -> Result<Option<Vec<u8>>> {
+fn next_line(input: &mut impl BufRead, number: u64) -> Read<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut bounded = input.take(DOCUMENT_BYTES_MAX as u64 + 1);
     bounded.read_until(b'\n', &mut bytes).map_err(unreadable)?;
@@ -306,7 +338,7 @@ fn next_line(input: &mut impl BufRead, number: u64) -> Result<Option<Vec<u8>>> {
 }
 
 /// The rest of a document that begins with this line.
-fn whole(input: &mut impl BufRead, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+fn whole(input: &mut impl BufRead, mut bytes: Vec<u8>) -> Read<Vec<u8>> {
     let room = (DOCUMENT_BYTES_MAX + 1).saturating_sub(bytes.len()) as u64;
     input.take(room).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > DOCUMENT_BYTES_MAX {
@@ -315,21 +347,20 @@ fn whole(input: &mut impl BufRead, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn too_large(what: &str) -> Error {
+fn too_large(what: &str) -> Refused {
     let mib = DOCUMENT_BYTES_MAX / (1024 * 1024);
-    let message =
-        format!("read it: {what} is longer than {mib} MiB, the most that is read at once; split it");
-    Error::new(ErrorKind::TooLarge, message)
+    let what = format!("{what} is longer than {mib} MiB, the most that is read at once; split it");
+    Refused { kind: ErrorKind::TooLarge, line: None, what, source: None }
 }
 
-fn unreadable(source: std::io::Error) -> Error {
-    Error { kind: ErrorKind::Io, message: "read the file".to_owned(), source: Some(source) }
+fn unreadable(source: std::io::Error) -> Refused {
+    Refused { kind: ErrorKind::Io, line: None, what: "it cannot be read".to_owned(), source: Some(source) }
 }
 
-fn fault_error(lines_before: u64, fault: Fault) -> Error {
+fn fault_error(lines_before: u64, fault: Fault) -> Refused {
     invalid(lines_before + fault.line, &fault.what)
 }
 
-fn invalid(line: u64, what: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("read it: line {line}: {what}"))
+fn invalid(line: u64, what: &str) -> Refused {
+    Refused { kind: ErrorKind::Invalid, line: Some(line), what: what.to_owned(), source: None }
 }

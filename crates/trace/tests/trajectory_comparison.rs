@@ -1,0 +1,274 @@
+//! Which step differs, in what, and what was overlooked.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use glasshouse_protocol::{Exit, Killer, NotStarted};
+use glasshouse_trace::trajectory::{
+    Aspect, Change, Comparer, Difference, FileChange, Observed, Rule, StateAfter, Step, Strictness, Text,
+    Trajectory, diff,
+};
+
+fn output(text: &str) -> Observed {
+    Observed { output: Some(text.into()), ..Observed::default() }
+}
+
+fn ended(end: Exit) -> Observed {
+    Observed { end: Some(end), ..Observed::default() }
+}
+
+fn coded(code: i32) -> Observed {
+    Observed { exit_code: Some(code), ..Observed::default() }
+}
+
+fn state(digest: &str, changes: &[FileChange]) -> Observed {
+    let state = StateAfter { digest: digest.to_owned(), changes: changes.to_vec(), ..StateAfter::default() };
+    Observed { state: Some(state), ..Observed::default() }
+}
+
+fn file(path: &str, text: &str) -> FileChange {
+    FileChange {
+        path: path.to_owned(),
+        change: Change::Changed,
+        kind: Some("file".to_owned()),
+        leaf: Some(format!("leaf of {text}")),
+        mode: Some(0o644),
+        uid: Some(0),
+        gid: Some(0),
+        bytes: Some(text.len() as u64),
+        text: Some(text.into()),
+    }
+}
+
+/// What differs, and the rules by which something was overlooked.
+fn compared(strictness: Strictness, old: &Observed, new: &Observed) -> (Vec<Difference>, Vec<(String, u64)>) {
+    let mut comparer = Comparer::new(strictness, &[]).unwrap();
+    let differences = comparer.observed(1, old, new).map_or(Vec::new(), |divergence| divergence.differences);
+    let ignored = comparer.ignored().iter().map(|ignored| (ignored.rule.clone(), ignored.count)).collect();
+    (differences, ignored)
+}
+
+fn aspects(old: &Observed, new: &Observed) -> Vec<Aspect> {
+    compared(Strictness::Normal, old, new).0.iter().map(|difference| difference.what).collect()
+}
+
+#[test]
+fn a_byte_of_output_is_a_difference_and_is_shown() {
+    let (differences, ignored) = compared(Strictness::Normal, &output("a\nb\nc\n"), &output("a\nB\nc\n"));
+    assert_eq!(differences[0].what, Aspect::Output);
+    assert_eq!(differences[0].diff.as_deref(), Some("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"));
+    assert_eq!(ignored, []);
+}
+
+#[test]
+fn what_one_side_did_not_record_is_not_compared() {
+    for (old, new) in [
+        (output("x"), Observed::default()),
+        (Observed::default(), output("x")),
+        (coded(1), Observed::default()),
+        (state("a", &[]), Observed::default()),
+        (Observed { stderr: Some("x".into()), ..output("x") }, output("x")),
+    ] {
+        assert_eq!(aspects(&old, &new), []);
+    }
+}
+
+#[test]
+fn noise_is_overlooked_and_told() {
+    let (old, new) = (output("1 passed in 0.03s at 05:26:23\n"), output("1 passed in 0.04s at 05:26:24\n"));
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    assert_eq!(comparer.observed(4, &old, &new), None);
+    let first = &comparer.ignored()[0];
+    assert_eq!((first.rule.as_str(), first.count, first.first.step), ("durations", 1, 4));
+    assert_eq!((first.first.expected.as_str(), first.first.actual.as_str()), ("0.03s", "0.04s"));
+    assert_eq!((first.first.what, first.first.line), (Aspect::Output, 1));
+    assert_eq!(comparer.ignored().len(), 2);
+    // The same noise on both sides is nothing to tell.
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    assert_eq!(comparer.observed(4, &old, &old), None);
+    assert!(comparer.ignored().is_empty());
+}
+
+#[test]
+fn a_difference_beside_noise_is_a_difference_without_the_noise() {
+    let (differences, _) =
+        compared(Strictness::Normal, &output("at 05:26:23\nok\n"), &output("at 05:26:24\nbad\n"));
+    assert_eq!(differences[0].diff.as_deref(), Some("@@ -1,2 +1,2 @@\n at <times>\n-ok\n+bad\n"));
+}
+
+#[test]
+fn strict_means_every_byte_and_output_only_means_only_that() {
+    let (old, new) = (output("at 05:26:23\n"), output("at 05:26:24\n"));
+    assert_eq!(compared(Strictness::Strict, &old, &new).0.len(), 1);
+    let old = Observed { exit_code: Some(0), stderr: Some("a".into()), ..output("x\n") };
+    let new = Observed { exit_code: Some(1), stderr: Some("b".into()), ..output("  x") };
+    let (differences, ignored) = compared(Strictness::OutputOnly, &old, &new);
+    assert_eq!(differences, []);
+    assert_eq!(ignored, [("edges".to_owned(), 2)]);
+    assert_eq!(aspects(&old, &new), [Aspect::Exit, Aspect::Output, Aspect::Stderr]);
+}
+
+#[test]
+fn rules_of_the_trajectory_are_used() {
+    let rule = Rule { name: "seed".to_owned(), pattern: Some("seed=\\d+".to_owned()), ..Rule::default() };
+    let mut comparer = Comparer::new(Strictness::Normal, &[rule]).unwrap();
+    assert_eq!(comparer.observed(1, &output("seed=1"), &output("seed=22")), None);
+    assert_eq!(comparer.ignored()[0].rule, "seed");
+    assert!(Comparer::new(Strictness::Normal, &[Rule::default()]).is_err());
+}
+
+#[test]
+fn ends_are_compared_by_type_and_else_by_code() {
+    let same = [
+        (ended(Exit::OutOfMemory { peak_bytes: 1 }), ended(Exit::OutOfMemory { peak_bytes: 2 })),
+        (coded(124), ended(Exit::TimedOut)),
+        (ended(Exit::Code { code: 3 }), coded(3)),
+        (
+            ended(Exit::BoxGone { why: "at 05:26:23".into() }),
+            ended(Exit::BoxGone { why: "at 05:26:24".into() }),
+        ),
+    ];
+    for (old, new) in same {
+        assert_eq!(aspects(&old, &new), [], "{old:?}");
+    }
+    let not_started =
+        |message: &str| ended(Exit::NotStarted { why: NotStarted::NotFound, message: message.to_owned() });
+    let different = [
+        (ended(Exit::Code { code: 137 }), ended(Exit::Signal { signal: 9 }), Aspect::End),
+        (ended(Exit::Killed { by: Killer::Ttl }), ended(Exit::Killed { by: Killer::Caller }), Aspect::End),
+        (not_started("no a"), not_started("no b"), Aspect::End),
+        (coded(0), coded(1), Aspect::Exit),
+        (coded(0), ended(Exit::TimedOut), Aspect::Exit),
+    ];
+    for (old, new, aspect) in different {
+        assert_eq!(aspects(&old, &new), [aspect], "{old:?}");
+    }
+}
+
+#[test]
+fn mixed_output_is_compared_with_both_streams() {
+    let mixed = Observed { mixed: true, ..output("out\nerr\n") };
+    let apart = Observed { stderr: Some("err\n".into()), ..output("out\n") };
+    assert_eq!(aspects(&mixed, &apart), []);
+    assert_eq!(aspects(&apart, &mixed), []);
+    assert_eq!(aspects(&mixed, &output("out\n")), [Aspect::Output]);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_compared_as_they_are() {
+    let binary = |bytes: &[u8]| Observed { output: Some(Text::of(bytes)), ..Observed::default() };
+    assert_eq!(aspects(&binary(b"\xff\x00"), &binary(b"\xff\x00")), []);
+    let (differences, _) = compared(Strictness::Normal, &binary(b"\xff\x00"), &binary(b"\xff\x01"));
+    assert!(differences[0].diff.as_deref().unwrap().contains("byte 1"), "{differences:?}");
+}
+
+#[test]
+fn the_exact_file_is_named() {
+    let base = file("/w/a", "one\n");
+    let check = |new: FileChange, words: &str| {
+        let (differences, _) =
+            compared(Strictness::Normal, &state("1", &[base.clone()]), &state("2", &[new]));
+        let [difference] = differences.as_slice() else { panic!("{differences:?}") };
+        assert_eq!((difference.what, difference.path.as_deref()), (Aspect::Files, Some("/w/a")));
+        let text = format!("{} {} {:?}", difference.expected, difference.actual, difference.diff);
+        assert!(text.contains(words), "{text}");
+    };
+    check(file("/w/a", "two\n"), "-one\\n+two");
+    check(FileChange { mode: Some(0o755), ..base.clone() }, "mode 644 mode 755");
+    check(FileChange { uid: Some(7), ..base.clone() }, "owner 0 owner 7");
+    check(FileChange { gid: Some(7), ..base.clone() }, "group 0 group 7");
+    check(FileChange { kind: Some("symlink".into()), ..base.clone() }, "kind file kind symlink");
+    check(FileChange { change: Change::Added, ..base.clone() }, "it was changed it was added");
+    check(
+        FileChange { text: None, leaf: Some("x".into()), ..base.clone() },
+        "content leaf of one\n content x",
+    );
+    let (differences, _) = compared(
+        Strictness::Normal,
+        &state("1", &[base.clone(), file("/w/b", "x")]),
+        &state("2", &[base, file("/w/c", "x")]),
+    );
+    let paths: Vec<&str> = differences.iter().filter_map(|difference| difference.path.as_deref()).collect();
+    assert_eq!(paths, ["/w/b", "/w/c"]);
+}
+
+#[test]
+fn digests_that_differ_with_nothing_listed_are_a_difference() {
+    assert_eq!(aspects(&state("1", &[]), &state("1", &[])), []);
+    assert_eq!(aspects(&state("1", &[]), &state("2", &[])), [Aspect::Files]);
+    // Equal digests are the same state, however the lists were cut.
+    assert_eq!(aspects(&state("1", &[file("/a", "x")]), &state("1", &[])), []);
+}
+
+#[test]
+fn a_file_that_differs_by_noise_alone_is_overlooked_and_later_digests_with_it() {
+    let log = |text: &str| file("/var/log/x", text);
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    let (old, new) = (state("1", &[log("at 05:26:23\n")]), state("2", &[log("at 05:26:24\n")]));
+    assert_eq!(comparer.observed(1, &old, &new), None);
+    assert_eq!(comparer.ignored()[0].first.path.as_deref(), Some("/var/log/x"));
+    let more = file("/w/a", "same\n");
+    assert_eq!(comparer.observed(2, &state("3", &[more.clone()]), &state("4", &[more])), None);
+    let divergence =
+        comparer.observed(3, &state("5", &[file("/w/a", "x")]), &state("6", &[file("/w/a", "y")]));
+    assert_eq!(divergence.unwrap().differences[0].path.as_deref(), Some("/w/a"));
+}
+
+#[test]
+fn a_digest_that_was_taken_while_something_changed_proves_nothing() {
+    let racy = |digest: &str| {
+        let state = StateAfter { digest: digest.to_owned(), racy: true, ..StateAfter::default() };
+        Observed { state: Some(state), ..Observed::default() }
+    };
+    let (differences, ignored) = compared(Strictness::Normal, &racy("1"), &racy("2"));
+    assert_eq!((differences, ignored), (Vec::new(), vec![("racy-digests".to_owned(), 1)]));
+    assert_eq!(compared(Strictness::Strict, &racy("1"), &racy("2")).0.len(), 1);
+}
+
+#[test]
+fn an_extra_process_is_a_difference_and_their_order_is_none() {
+    let with = |processes: &[&str]| {
+        let processes = processes.iter().map(|line| (*line).to_owned()).collect();
+        let state = StateAfter { processes: Some(processes), ..StateAfter::default() };
+        Observed { state: Some(state), ..Observed::default() }
+    };
+    assert_eq!(aspects(&with(&["a", "b"]), &with(&["b", "a"])), []);
+    assert_eq!(aspects(&with(&[]), &with(&["sleep 9"])), [Aspect::Processes]);
+    assert_eq!(aspects(&with(&["a", "a"]), &with(&["a"])), [Aspect::Processes]);
+}
+
+#[test]
+fn the_first_step_that_differs_is_named() {
+    let step = |tool: &str, command: &str, text: &str| Step {
+        tool: tool.to_owned(),
+        params: serde_json::Map::from_iter([("command".to_owned(), command.into())]),
+        observed: output(text),
+        ..Step::default()
+    };
+    let run = |steps: &[Step]| Trajectory { steps: steps.to_vec(), ..Trajectory::default() };
+    let base = [step("exec", "ls", "a"), step("exec", "pwd", "/"), step("exec", "true", "")];
+    let check = |new: &[Step], expected: Option<(u64, Aspect)>| {
+        let (divergence, _) = diff(&run(&base), &run(new), Strictness::Normal).unwrap();
+        let found = divergence.map(|divergence| (divergence.step, divergence.differences[0].what));
+        assert_eq!(found, expected);
+    };
+    check(&base, None);
+    check(&[base[0].clone(), step("exec", "pwd", "/x"), step("x", "y", "z")], Some((2, Aspect::Output)));
+    check(&[base[0].clone(), step("shell", "pwd", "/")], Some((2, Aspect::Tool)));
+    check(&[step("exec", "ls -l", "a")], Some((1, Aspect::Params)));
+    check(&base[..2], Some((3, Aspect::Step)));
+    check(&[], Some((1, Aspect::Step)));
+    let (divergence, _) = diff(&run(&base[..1]), &run(&base), Strictness::Normal).unwrap();
+    let difference = divergence.unwrap().differences.remove(0);
+    assert_eq!(
+        (difference.expected.as_str(), difference.actual.as_str()),
+        ("no more than 1 steps", "the tool \"exec\"")
+    );
+}
+
+#[test]
+fn differences_are_bounded() {
+    let many = |text: &str| state(text, &(0..500).map(|n| file(&format!("/{n}"), text)).collect::<Vec<_>>());
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    let divergence = comparer.observed(1, &many("a"), &many("b")).unwrap();
+    assert_eq!((divergence.differences.len(), divergence.untold), (100, 400));
+}
