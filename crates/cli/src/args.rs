@@ -95,6 +95,10 @@ pub(crate) struct BoxOptions {
     /// The root cannot be written; /tmp is memory
     #[arg(long, help_heading = "Box")]
     read_only: bool,
+    /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
+    /// fixed; `glass info` lists what is not. For replay, never for secrets
+    #[arg(long, help_heading = "Box")]
+    deterministic: bool,
     /// Memory of the whole box, like 512m or 1.5g
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -146,6 +150,7 @@ impl BoxOptions {
             name: self.name.clone(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             read_only: self.read_only,
+            deterministic: self.deterministic,
             ..SandboxSpec::default()
         })
     }

@@ -106,6 +106,9 @@ pub struct BoxCreated {
     /// The names of the box's environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_names: Vec<String>,
+    /// Of a deterministic box: what may differ from run to run all the same, each with its reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncontrolled: Vec<String>,
 }
 
 /// A limit, and what enforces it.
@@ -221,8 +224,8 @@ impl Event {
 
 impl BoxCreated {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names } = self;
-        [id, runtime, level, image].into_iter().chain(name).for_each(&mut *visit);
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = self;
+        [id, runtime, level, image].into_iter().chain(name).chain(uncontrolled).for_each(&mut *visit);
         each_name(env_names, visit);
         *limits = std::mem::take(limits)
             .into_iter()

@@ -89,6 +89,8 @@ impl Agent {
             .prepare()
             .map_err(|e| not_started(NotStarted::Other, format!("cannot make its cgroup: {e}")))?;
         let before = self.counters();
+        let turn = self.next_turn();
+        let pin = self.config.pinned.as_ref().map(|pinned| Pin { pinned, command: turn.0, pid: turn.1 });
         let around = Surroundings {
             image_env: &self.config.image_env,
             env: &self.config.env,
@@ -106,6 +108,7 @@ impl Agent {
             tag: self.tracker.wants_tag(),
             contained: self.config.contained,
             knobs: &self.knobs,
+            pin,
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {
@@ -126,6 +129,18 @@ impl Agent {
                 Err(exit)
             }
         }
+    }
+
+    /// Which command of a deterministic box this is, and the number of its first process. The numbers begin again when
+    /// the kernel has no more.
+    fn next_turn(&mut self) -> (u64, i32) {
+        if self.config.pinned.is_none() {
+            return (0, 0);
+        }
+        self.turns += 1;
+        let places = (self.pid_max / PIDS_OF_COMMAND - 1).max(1) as u64;
+        let place = (self.turns - 1) % places + 1;
+        (self.turns, place as i32 * PIDS_OF_COMMAND)
     }
 
     pub(super) fn counters(&self) -> Counters {

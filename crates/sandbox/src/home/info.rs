@@ -104,7 +104,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
             "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
-        "read_only": spec.read_only, "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
+        "read_only": spec.read_only, "deterministic": spec.deterministic, "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
     })
 }
 
@@ -135,6 +135,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         name: text("name"),
         labels: map(value.get("labels")?)?,
         read_only: value.get("read_only")?.as_bool()?,
+        deterministic: value.get("deterministic").and_then(Value::as_bool).unwrap_or(false),
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
         task: value.get("task").and_then(TaskInfo::from_json),
         ..SandboxSpec::default()
@@ -156,7 +157,8 @@ fn info_to_json(info: &SandboxInfo) -> Value {
         "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(), "root_image": info.root_image.to_string(),
         "created_ms": info.created_ms, "pid": info.pid, "start_ticks": info.start_ticks, "limits": limits,
         "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
-        "read_only": info.read_only, "tracking": info.tracking, "uid_base": info.uid_base,
+        "read_only": info.read_only, "deterministic": info.deterministic, "uncontrolled": info.uncontrolled,
+        "tracking": info.tracking, "uid_base": info.uid_base,
         "stopped": info.state == SandboxState::Stopped, "chain": info.chain, "origin": info.origin,
         "generation": info.generation, "task": info.task.as_ref().map(TaskInfo::to_json),
     })
@@ -208,6 +210,8 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         user: text("user")?,
         cwd: text("cwd")?,
         read_only: value.get("read_only")?.as_bool()?,
+        deterministic: value.get("deterministic").and_then(Value::as_bool).unwrap_or(false),
+        uncontrolled: value.get("uncontrolled").and_then(strings).unwrap_or_default(),
         tracking: text("tracking")?,
         uid_base: number("uid_base").map(|base| base as u32),
         chain: strings(value.get("chain")?)?,
@@ -256,6 +260,8 @@ mod tests {
             user: "root".into(),
             cwd: "/".into(),
             read_only: true,
+            deterministic: true,
+            uncontrolled: vec!["the weather: nobody can".into()],
             tracking: "cgroup v2".into(),
             uid_base: Some(1_000_000_000),
             chain: vec!["top-a".into(), "dir:/srv/root".into()],
@@ -268,6 +274,7 @@ mod tests {
             min_level: Some(Level::Reduced),
             limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
             env: vec![("A".into(), "b\nc".into())],
+            deterministic: true,
             owner: Some(3),
             task: Some(task),
             ..SandboxSpec::default()

@@ -9,6 +9,7 @@ use glasshouse_protocol::plan::{
 use crate::home::UID_RANGE;
 use crate::image::Base;
 use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
+use crate::runtime::native::pinned;
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
 const MASKED: [&str; 30] = [
@@ -234,16 +235,22 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         masked: MASKED.map(String::from).to_vec(),
         read_only: READ_ONLY.map(String::from).to_vec(),
         sysctls: SYSCTLS.map(|(key, value)| (key.into(), value.into())).to_vec(),
+        last_pid: is_pinned(decisions),
     });
-    add(Step::Sys { files: sys_files() });
+    let pinned_node = |name: &&str| is_pinned(decisions) && pinned::NODES.contains(name);
+    add(Step::Sys { files: sys_files(is_pinned(decisions)) });
     let files_bytes = memory_files_bytes(decisions);
     add(Step::Dev {
-        nodes: NODES.map(String::from).to_vec(),
+        nodes: NODES.iter().filter(|name| !pinned_node(name)).map(|&name| name.into()).collect(),
         shm_bytes: SHM_BYTES.min(files_bytes),
         ptys_max: PTYS,
     });
     if decisions.read_only {
         add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES.min(files_bytes) });
+    }
+    if is_pinned(decisions) {
+        // Over what was mounted just now, and from where it is still in sight.
+        add(pinned::step());
     }
     add(Step::Pivot);
     if decisions.read_only {
@@ -252,6 +259,10 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
     // After everything that it forbids.
     add(Step::Filter { words: base_filter().to_vec() });
+}
+
+fn is_pinned(decisions: &Decisions<'_>) -> bool {
+    decisions.guest.pinned.is_some()
 }
 
 /// The most that each place for files in memory may hold: half of the box's memory for all of them. Such files are
@@ -272,11 +283,15 @@ fn kept_capabilities(decisions: &Decisions<'_>) -> Vec<u32> {
         // To give each command a namespace as its mark, and to read the mark of any process.
         keep.extend([Cap::SysAdmin, Cap::SysPtrace]);
     }
+    if is_pinned(decisions) {
+        // To say which numbers processes get.
+        keep.push(Cap::CheckpointRestore);
+    }
     keep.into_iter().map(|cap| cap.bit().trailing_zeros()).collect()
 }
 
-fn sys_files() -> Vec<(String, String)> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+fn sys_files(one_cpu: bool) -> Vec<(String, String)> {
+    let cpus = if one_cpu { 1 } else { std::thread::available_parallelism().map_or(1, |n| n.get()) };
     let range = if cpus == 1 { "0\n".into() } else { format!("0-{}\n", cpus - 1) };
     ["online", "possible", "present"]
         .map(|name| (format!("devices/system/cpu/{name}"), range.clone()))
