@@ -65,11 +65,17 @@ fn two_fresh_boxes_show_the_same_values() {
         let first = probe(&stage, &stage.id);
         let other = stage.ok(&["create", "--deterministic"]);
         let second = probe(&stage, &other);
-        assert_eq!(differing(&first, &second), BTreeSet::new(), "{:?}: {first:?}\n{second:?}", stage.house.mode);
+        assert_eq!(
+            differing(&first, &second),
+            BTreeSet::new(),
+            "{:?}: {first:?}\n{second:?}",
+            stage.house.mode
+        );
         // The second command of each is the same as well, and not the same as the first.
         let again = probe(&stage, &stage.id);
         assert_eq!(differing(&again, &probe(&stage, &other)), BTreeSet::new(), "{:?}", stage.house.mode);
-        let moved: BTreeSet<String> = ["time", "monotonic", "random", "urandom", "pid"].map(String::from).into();
+        let moved: BTreeSet<String> =
+            ["time", "monotonic", "random", "urandom", "pid"].map(String::from).into();
         assert!(differing(&first, &again).is_superset(&moved), "{first:?}\n{again:?}");
     }
 }
@@ -162,7 +168,8 @@ print(subprocess.run(["sleep", "0.01"], timeout=100).returncode)
 fn random_bytes_have_no_end_and_are_not_those_of_another_process() {
     for stage in Stage::each(DETERMINISTIC) {
         assert_eq!(stage.sh("head -c 3000000 /dev/urandom | wc -c"), "3000000", "{:?}", stage.house.mode);
-        let line = "head -c 16 /dev/urandom | od -An -tx1; od -An -tx1 -N 16 < /dev/random; mktemp -u; mktemp -u";
+        let line =
+            "head -c 16 /dev/urandom | od -An -tx1; od -An -tx1 -N 16 < /dev/random; mktemp -u; mktemp -u";
         let lines = stage.sh(line);
         assert_eq!(lines.lines().collect::<BTreeSet<_>>().len(), 4, "{:?}: {lines}", stage.house.mode);
         // Who is not linked dynamically finds no other source.
@@ -173,9 +180,13 @@ fn random_bytes_have_no_end_and_are_not_those_of_another_process() {
 
 #[test]
 fn what_the_caller_sets_is_his() {
-    for stage in Stage::each(&["--deterministic", "--env", "TZ=Asia/Tokyo", "--env", "LD_PRELOAD=/lib/none.so"]) {
+    for stage in
+        Stage::each(&["--deterministic", "--env", "TZ=Asia/Tokyo", "--env", "LD_PRELOAD=/lib/none.so"])
+    {
         let text = stage.ok(&["exec", &stage.id, "--env", "PYTHONHASHSEED=7", "--", "env"]);
-        for line in ["TZ=Asia/Tokyo", "PYTHONHASHSEED=7", "LC_ALL=C.UTF-8", "LD_PRELOAD=/dev/.glass.so:/lib/none.so"] {
+        for line in
+            ["TZ=Asia/Tokyo", "PYTHONHASHSEED=7", "LC_ALL=C.UTF-8", "LD_PRELOAD=/dev/.glass.so:/lib/none.so"]
+        {
             assert!(text.lines().any(|l| l == line), "{:?}: {line}: {text}", stage.house.mode);
         }
     }
@@ -190,9 +201,8 @@ fn it_says_what_is_not_controlled_and_puts_that_on_record() {
         assert!(words.contains("static programs") && words.contains("threads"), "{info}");
         // On a machine where tests run, nothing is lacking.
         assert!(!words.contains("kernel does not let"), "{info}");
-        let trace = std::fs::read_to_string(
-            stage.house.home().join("traces").join(&stage.id).join("trace.jsonl"),
-        );
+        let trace =
+            std::fs::read_to_string(stage.house.home().join("traces").join(&stage.id).join("trace.jsonl"));
         if let Ok(trace) = trace {
             assert!(trace.contains("uncontrolled"), "{trace}");
         }

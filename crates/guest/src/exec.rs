@@ -20,8 +20,8 @@ use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::spawn::{self, Command, SpawnError, Stage};
 use glasshouse_linux::{process, rustix, terminal};
-use glasshouse_protocol::plan::Pinned;
 use glasshouse_protocol::limits::{ARGV_BYTES_MAX, GRACE_MS, KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES_MAX};
+use glasshouse_protocol::plan::Pinned;
 use glasshouse_protocol::{
     ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit, RlimitKind,
 };

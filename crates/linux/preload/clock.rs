@@ -199,7 +199,8 @@ unsafe extern "C" fn clock_gettime(id: c_int, to: *mut Timespec) -> c_int {
             0
         }
         // SAFETY: the kernel looks at the pointer itself.
-        _ => told(unsafe { call(number::CLOCK_GETTIME, [c_long::from(id), to as c_long, 0, 0, 0, 0]) }) as c_int,
+        _ => told(unsafe { call(number::CLOCK_GETTIME, [c_long::from(id), to as c_long, 0, 0, 0, 0]) })
+            as c_int,
     }
 }
 
@@ -289,7 +290,9 @@ pub(crate) unsafe fn by_number(number: c_long, a: [c_long; 6]) -> Option<c_long>
         // SAFETY: the pointer is the caller's.
         number::CLOCK_GETTIME => Some(unsafe { clock_gettime(a[0] as c_int, a[1] as *mut Timespec) }.into()),
         // SAFETY: the pointers are the caller's.
-        number::GETTIMEOFDAY => Some(unsafe { gettimeofday(a[0] as *mut Timeval, a[1] as *mut c_void) }.into()),
+        number::GETTIMEOFDAY => {
+            Some(unsafe { gettimeofday(a[0] as *mut Timeval, a[1] as *mut c_void) }.into())
+        }
         // SAFETY: the pointer is the caller's.
         number::TIME => Some(unsafe { time(a[0] as *mut i64) }),
         _ => None,

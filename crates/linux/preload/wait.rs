@@ -151,8 +151,7 @@ unsafe extern "C" fn pselect(
     mask: *const c_void,
 ) -> c_int {
     type Pointer = *mut c_void;
-    let next =
-        next!(pselect, fn(c_int, Pointer, Pointer, Pointer, *const Timespec, *const c_void) -> c_int);
+    let next = next!(pselect, fn(c_int, Pointer, Pointer, Pointer, *const Timespec, *const c_void) -> c_int);
     let Some(next) = next else { return missing() };
     // SAFETY: the caller's pointers go where he meant them to go.
     let answer = unsafe { next(count, reads, writes, others, time, mask) };
@@ -257,7 +256,8 @@ struct Timer {
 fn from_now(timer: *const Timer, flags: c_int) -> Option<Timer> {
     const SHORTEST: u64 = 1;
     // SAFETY: the caller's: a timer, or null.
-    let timer = unsafe { timer.as_ref() }.filter(|timer| flags & TIMER_ABSTIME != 0 && timer.first.is_valid())?;
+    let timer =
+        unsafe { timer.as_ref() }.filter(|timer| flags & TIMER_ABSTIME != 0 && timer.first.is_valid())?;
     // All zeros stop it.
     if timer.first.stretch() == 0 {
         return None;
@@ -267,7 +267,12 @@ fn from_now(timer: *const Timer, flags: c_int) -> Option<Timer> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn timerfd_settime(file: c_int, flags: c_int, timer: *const Timer, old: *mut Timer) -> c_int {
+unsafe extern "C" fn timerfd_settime(
+    file: c_int,
+    flags: c_int,
+    timer: *const Timer,
+    old: *mut Timer,
+) -> c_int {
     let next = next!(timerfd_settime, fn(c_int, c_int, *const Timer, *mut Timer) -> c_int);
     let Some(next) = next else { return missing() };
     match from_now(timer, flags) {

@@ -225,10 +225,19 @@ impl Native {
             _ => None,
         };
         let (runtime, limits) = (RuntimeKind::Native, limits.in_force);
-        let uncontrolled =
-            if spec.deterministic { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
-        let facts =
-            Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base, generation, uncontrolled };
+        let uncontrolled = if spec.deterministic { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
+        let facts = Facts {
+            runtime,
+            level,
+            missing,
+            limits,
+            user,
+            cwd,
+            tracking,
+            uid_base,
+            generation,
+            uncontrolled,
+        };
         let mut record = describe(id, spec, base, ready.pid, facts)?;
         if let Some(before) = before {
             record.info.origin = before.info.origin.clone();

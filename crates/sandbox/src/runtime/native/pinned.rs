@@ -44,8 +44,7 @@ pub(super) fn pinned(id: &str) -> Pinned {
 /// One of the CPUs that are ours, by the box's id: boxes that are made one after the other do not all share one.
 fn cpu_of(id: &str) -> u32 {
     let Ok(ours) = rustix::thread::sched_getaffinity(None) else { return 0 };
-    let cpus: Vec<usize> =
-        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
+    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
     let sum: usize = id.bytes().map(usize::from).sum();
     cpus.get(sum % cpus.len().max(1)).map_or(0, |&cpu| cpu as u32)
 }
@@ -106,7 +105,7 @@ pub(super) fn uncontrolled(lacking: &[String]) -> Vec<String> {
     const ALWAYS: [&str; 9] = [
         "clock of static programs (Go among them) and of those that are started without our environment: it is a \
          preloaded library",
-        "random numbers of the CPU (rdrand, rdtsc, which OpenSSL mixes in) and of the kernel's start of a program \
+        "random numbers and time of the CPU (rdrand, rdtsc), and what the kernel gives a program at its start \
          (AT_RANDOM: Go's order of maps): nobody can stand between",
         "random numbers of static programs whose C library takes them from the vDSO: no filter sees that",
         "order of threads, and of processes that run at the same time: they share one CPU, and the kernel decides when",

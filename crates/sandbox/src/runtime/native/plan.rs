@@ -328,6 +328,21 @@ mod tests {
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
     }
 
+    /// A base with one layer and nothing else, and the layer.
+    fn bare_base() -> (Source, Base) {
+        let source = Source { path: "/".into(), dev: 1, ino: 2 };
+        let base = Base {
+            layers: vec![source.clone()],
+            trees: vec![],
+            user: "root".into(),
+            cwd: "/".into(),
+            env: vec![],
+            image: crate::spec::Image::Host,
+            chain: vec![],
+        };
+        (source, base)
+    }
+
     #[test]
     fn with_privilege_the_builder_mounts_the_layers() {
         use Side::{Box, Builder};
@@ -378,17 +393,43 @@ mod tests {
     }
 
     #[test]
-    fn only_tagging_keeps_more_than_what_changing_users_needs() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
+    fn a_deterministic_box_is_pinned_before_the_walls_and_a_plain_one_not_at_all() {
+        let (source, base) = bare_base();
+        let steps = |deterministic: bool| {
+            let guest = GuestConfig {
+                pinned: deterministic.then(|| pinned::pinned("abc")),
+                ..GuestConfig::default()
+            };
+            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
+            plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest }).steps
         };
+        let (plain, pinned) = (steps(false), steps(true));
+        let place = |name| pinned.iter().position(|planned| planned.step.name() == name).unwrap();
+        assert!(place("mount /dev") < place("pin what differs"));
+        assert!(place("pin what differs") < place("pivot root"));
+        assert!(!plain.iter().any(|planned| planned.step.name() == "pin what differs"));
+        let nodes = |steps: &[PlannedStep]| {
+            steps.iter().find_map(|planned| match &planned.step {
+                Step::Dev { nodes, .. } => Some(nodes.join(" ")),
+                _ => None,
+            })
+        };
+        assert_eq!(nodes(&plain).as_deref(), Some("null zero full random urandom tty"));
+        assert_eq!(nodes(&pinned).as_deref(), Some("null zero full tty"));
+        let kept = |steps: &[PlannedStep]| {
+            steps.iter().find_map(|planned| match &planned.step {
+                Step::DropPrivileges { keep } => Some(keep.clone()),
+                _ => None,
+            })
+        };
+        // The one right more: to say which numbers processes get.
+        assert_eq!(kept(&pinned), kept(&plain).map(|keep| [keep, vec![40]].concat()));
+    }
+
+    #[test]
+    fn only_tagging_keeps_more_than_what_changing_users_needs() {
+        let (source, base) = bare_base();
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
             let top = Top::Directory(source.clone());
@@ -404,16 +445,7 @@ mod tests {
 
     #[test]
     fn files_in_memory_leave_half_of_it_to_the_commands() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
-        };
+        let (source, base) = bare_base();
         let rooms = |memory_bytes, read_only| {
             let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
