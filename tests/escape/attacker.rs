@@ -215,14 +215,14 @@ pub(crate) fn create(house: &House, user: &str, options: &[&str]) -> Option<Stri
     Some(out.trim().to_owned())
 }
 
-/// Makes the attacks of a group everywhere. Each must end as expected (one of the words), and the box must live on.
+/// Makes the attacks of a group everywhere, in deterministic boxes too. Each must end as expected (one of the words), and the box must live on.
 /// What the kernel would have answered without us is found out, too: an attack that it refuses by itself shows
 /// nothing about our walls, and the test's output says so.
 pub(crate) fn check(group: &str, at_least: usize, expected: impl Fn(&str) -> &'static str) {
     let alone = bare(group);
     let mut wrong = Vec::new();
     let mut met = BTreeMap::new();
-    for attacker in Attacker::everywhere() {
+    for attacker in Attacker::everywhere().chain(Attacker::each_mode(&["--deterministic"])) {
         let answers = answers(&attacker.probe(&[group]).text());
         assert!(answers.len() >= at_least, "{}: only {} attacks were made", attacker.name(), answers.len());
         for (name, answer) in &answers {

@@ -1,7 +1,7 @@
 //! Written as the attack, asserting that it fails.
 //!
 //! The probes of the threat list, in root and in rootless mode, as root and as user of the box. `attacker` brings them
-//! in, `kernel`, `view`, `privilege` and `neighbours` are about the walls, `exhaustion` and its kin about taking all
+//! in, `kernel`, `view`, `privilege`, `pinned` and `neighbours` are about the walls, `exhaustion` and its kin about taking all
 //! there is, `files` and `archives` about the files of a box as seen from outside, `terminal` about those who read a
 //! box's output. A wall that this kernel does not let us show is named in the output: "cannot be shown here".
 //!
@@ -18,6 +18,7 @@ mod images;
 mod kernel;
 mod library;
 mod neighbours;
+mod pinned;
 mod privilege;
 mod room;
 mod starvation;

@@ -12,6 +12,7 @@ mod killed;
 mod life;
 mod model;
 mod moves;
+mod pinned;
 mod props;
 mod rerun;
 mod reset;

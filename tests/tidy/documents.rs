@@ -13,7 +13,14 @@ fn paths_in(text: &str) -> Vec<String> {
 
 #[test]
 fn every_path_that_a_document_names_exists() {
-    for document in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/protocol.md"] {
+    for document in [
+        "ARCHITECTURE.md",
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/protocol.md",
+        "docs/determinism.md",
+    ] {
         for path in paths_in(&read(document)) {
             assert!(root().join(&path).exists(), "{document} names {path}, which is not there");
         }

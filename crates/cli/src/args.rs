@@ -100,6 +100,10 @@ pub(crate) struct BoxOptions {
     #[arg(long, value_name = "WHAT", default_value = "commands", value_parser = recording())]
     #[arg(help_heading = "Box")]
     record: Recording,
+    /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
+    /// fixed; `glass info` lists what is not. For replay, never for secrets
+    #[arg(long, help_heading = "Box")]
+    deterministic: bool,
     /// Memory of the whole box, like 512m or 1.5g
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -152,6 +156,7 @@ impl BoxOptions {
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             read_only: self.read_only,
             recording: self.record,
+            deterministic: self.deterministic,
             ..SandboxSpec::default()
         })
     }

@@ -17,10 +17,12 @@ mod gc;
 mod image;
 mod import;
 mod info;
+mod jump;
 mod kill;
 mod list;
 mod log;
 mod ps;
+mod replay;
 mod reset;
 mod restore;
 mod run;
@@ -86,6 +88,8 @@ pub(crate) enum Command {
     Export(export::Export),
     Import(import::Import),
     Image(image::Images),
+    Replay(replay::Replay),
+    Jump(jump::Jump),
     Trajectory(trajectory::Trajectories),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -132,6 +136,8 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Export(command) => command.run(global).await,
         Command::Import(command) => command.run(global).await,
         Command::Image(command) => command.run(global).await,
+        Command::Replay(command) => command.run(global).await,
+        Command::Jump(command) => command.run(global).await,
         Command::Trajectory(command) => command.run(global),
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
@@ -198,6 +204,10 @@ mod tests {
             "glass trajectory convert a --from swe-agent --to atif -o b",
             "glass trajectory validate - --format knowlyr-b --json",
             "glass trajectory schema",
+            "glass trajectory export web --format atif -o x",
+            "glass replay x.json --mode branch --until 3",
+            "glass replay --of web --strict",
+            "glass jump web 3",
             "glass trajectory diff a b --strict",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));

@@ -91,6 +91,26 @@ fn sentence(phase: &TaskPhase) -> String {
     }
 }
 
+/// A bar for the steps of a replay, on stderr, if somebody is there to look at it. It is gone at the end.
+pub(crate) fn steps(quiet: bool) -> impl Fn(usize, usize, &str) {
+    let bar = (!quiet && io::stderr().is_terminal()).then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("step {pos} of {len} [{bar:30}] {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar
+    });
+    move |number, of, what| {
+        let Some(bar) = &bar else { return };
+        bar.set_length(of as u64);
+        bar.set_position(number as u64);
+        bar.set_message(plain(what).into_owned());
+        if number == of {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// The beginning of a digest, without its kind.
 pub(crate) fn short(digest: &str) -> &str {
     let digits = digest.split_once(':').map_or(digest, |(_, digits)| digits);

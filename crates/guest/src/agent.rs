@@ -32,7 +32,7 @@ use glasshouse_protocol::{
 
 use crate::build::{Built, Knobs};
 use crate::connection::Connection;
-use crate::exec::{Counters, Exec, Output, Reader, Surroundings, not_started};
+use crate::exec::{Counters, Exec, Output, PIDS_OF_COMMAND, Pin, Reader, Surroundings, not_started};
 use crate::files::{self, Outcome};
 use crate::output::Found;
 use crate::track::Tracker;
@@ -43,6 +43,9 @@ const HELD_PIPES_MAX: usize = 256;
 /// Read at once from one pipe before others have their turn.
 const PIPE_BYTES: usize = 64 * 1024;
 const PIPE_READS_MAX: usize = 4;
+
+/// The kernel's own default of how high numbers of processes go.
+const PID_MAX: i32 = 32 * 1024;
 
 /// How often the free room of the disk is looked at while commands run.
 const DISK_LOOK: Duration = Duration::from_millis(50);
@@ -124,6 +127,9 @@ struct Agent {
     programs: BTreeMap<String, OwnedFd>,
     hold: Option<holding::Hold>,
     shutdown: bool,
+    /// Commands of a deterministic box since it began.
+    turns: u64,
+    pid_max: i32,
 }
 
 /// Serves until the box ends.
@@ -159,6 +165,11 @@ impl Agent {
             let limit = Rlimit { current: Some(limit.value), maximum: Some(limit.value) };
             rustix::process::setrlimit(Resource::Nproc, limit)?;
         }
+        let pid_max = match config.pinned {
+            Some(_) => std::fs::read_to_string("/proc/sys/kernel/pid_max").ok(),
+            None => None,
+        };
+        let pid_max = pid_max.and_then(|text| text.trim().parse().ok()).unwrap_or(PID_MAX);
         let own_uid = rustix::process::getuid().as_raw();
         let track = fds.take(FdRole::Track);
         let tree = track.as_ref().filter(|_| fds.take(FdRole::First).is_some());
@@ -199,6 +210,8 @@ impl Agent {
             programs: BTreeMap::new(),
             hold: None,
             shutdown: false,
+            turns: 0,
+            pid_max,
         })
     }
 

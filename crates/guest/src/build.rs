@@ -6,6 +6,7 @@
 //! build makes outlives its processes but what the host made before and removes itself.
 
 mod overlay;
+mod pin;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,6 +47,8 @@ pub(crate) struct Knobs {
     pub(crate) oom_score: Option<OwnedFd>,
     /// Where the most memory that we ever held is forgotten.
     pub(crate) memory_peak: Option<OwnedFd>,
+    /// Which number was given to a process last.
+    pub(crate) last_pid: Option<OwnedFd>,
 }
 
 /// A step that did not work, and what it stumbled over.
@@ -72,6 +75,8 @@ struct Site {
     devpts: Option<OwnedFd>,
     knobs: Knobs,
     namespaces: Vec<OwnedFd>,
+    /// What could not be pinned, and why.
+    lacking: Vec<String>,
 }
 
 /// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
@@ -110,7 +115,10 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     if side == Side::Builder {
         return Ok(None);
     }
-    start.report(&Report::Ready)?;
+    if start.plan.guest.pinned.is_some() {
+        pin::check(&mut site);
+    }
+    start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
     start.await_commit()?;
     let Site { proc, devpts, knobs, namespaces, .. } = site;
     Ok(Some(Built { start, proc, devpts, knobs, namespaces }))
@@ -131,7 +139,7 @@ pub(crate) fn restack(start: Startup) -> io::Result<()> {
             return fail(&start, index, &planned.step, stumble);
         }
     }
-    start.report(&Report::Ready)
+    start.report(&Report::Ready { lacking: Vec::new() })
 }
 
 /// No walls: the guest serves where it is.
@@ -140,7 +148,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     let _ = rustix::process::setsid();
     process::adopt_orphans()?;
     start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
-    start.report(&Report::Ready)?;
+    start.report(&Report::Ready { lacking: Vec::new() })?;
     start.await_commit()?;
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let memory_peak = rustix::fs::openat(CWD, "/proc/self/clear_refs", flags, Mode::empty()).ok();
@@ -300,7 +308,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             }
             Ok(())
         }
-        Step::Proc { masked, read_only, sysctls } => proc(site, masked, read_only, sysctls),
+        Step::Proc { .. } => proc(site, step),
         Step::Dev { nodes, shm_bytes, ptys_max } => dev(site, nodes, *shm_bytes, *ptys_max),
         Step::Sys { files } => sys(site, files),
         Step::Tmpfs { target, bytes } => {
@@ -310,6 +318,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let place = on(target, mount::find_or_make_dir(root(site)?, target))?;
             on(target, mount::attach(tmpfs.as_fd(), place.as_fd()))
         }
+        Step::Pin { .. } => pin::pin(site, step),
         Step::Pivot => on("/", mount::pivot(root(site)?)),
         Step::ReadOnlyRoot => on("/", mount::set_attributes(root(site)?, read_only(), false)),
         Step::DropPrivileges { keep } => {
@@ -320,6 +329,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             site.knobs = Knobs {
                 oom_score: open("/proc/self/oom_score_adj"),
                 memory_peak: open("/proc/self/clear_refs"),
+                last_pid: site.knobs.last_pid.take(),
             };
             for kind in ["user", "mnt", "ipc"] {
                 let path = format!("/proc/self/ns/{kind}");
@@ -454,12 +464,8 @@ fn attach_root(site: &mut Site) -> StepResult {
     on("root", mount::attach_at(root(site)?, "root"))
 }
 
-fn proc(
-    site: &mut Site,
-    masked: &[String],
-    read_only_paths: &[String],
-    sysctls: &[(String, String)],
-) -> StepResult {
+fn proc(site: &mut Site, step: &Step) -> StepResult {
+    let Step::Proc { masked, read_only: read_only_paths, sysctls, last_pid } = step else { return Ok(()) };
     let attributes = Attributes { no_exec: true, ..Attributes::default() };
     let proc = on("proc", mount::make("proc", &[], attributes))?;
     let place = on("/proc", mount::find_or_make_dir(root(site)?, "proc"))?;
@@ -471,6 +477,9 @@ fn proc(
             Err(Errno::NOENT) => continue,
             opened => on(path, rustix::io::write(on(path, opened)?, value.as_bytes()))?,
         };
+    }
+    if *last_pid {
+        pin::keep_last_pid(site, proc.as_fd());
     }
     for path in read_only_paths {
         let Some(place) = find_existing(&proc, path)? else { continue };

@@ -21,6 +21,7 @@ use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::spawn::{self, Command, SpawnError, Stage};
 use glasshouse_linux::{process, rustix, terminal};
 use glasshouse_protocol::limits::{ARGV_BYTES_MAX, GRACE_MS, KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES_MAX};
+use glasshouse_protocol::plan::Pinned;
 use glasshouse_protocol::{
     ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit, RlimitKind,
 };
@@ -129,7 +130,21 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) knobs: &'a Knobs,
     /// The program itself, if it was carried in.
     pub(crate) program: Option<rustix::fd::BorrowedFd<'a>>,
+    pub(crate) pin: Option<Pin<'a>>,
 }
+
+/// What is the same in every run of a command in a deterministic box.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pin<'a> {
+    pub(crate) pinned: &'a Pinned,
+    /// Which command it is since the box began, or began again.
+    pub(crate) command: u64,
+    /// The number of its main process.
+    pub(crate) pid: i32,
+}
+
+/// Processes of one command of a deterministic box are numbered from a multiple of this; `crates/linux/preload` knows it.
+pub(crate) const PIDS_OF_COMMAND: i32 = 1000;
 
 /// A start that came to nothing.
 pub(crate) fn not_started(why: NotStarted, message: impl Into<String>) -> Exit {
@@ -169,7 +184,7 @@ impl Exec {
         };
         let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
         let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
-        let command = Command {
+        let mut command = Command {
             candidates: spawn::candidates(
                 &argv[0],
                 path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin"),
@@ -189,6 +204,8 @@ impl Exec {
             dies_with_starter: !around.contained,
             landlock: around.landlock,
             filter: around.filter,
+            pid: around.pin.filter(|_| around.knobs.last_pid.is_some()).map(|pin| pin.pid),
+            cpu: around.pin.map(|pin| pin.pinned.cpu),
         };
         // A process inherits these from whoever starts it, so they are turned for the moment of the start: that commands
         // go first when memory runs out, and that our own past peak is not taken for theirs. Without them it goes too.
@@ -197,7 +214,10 @@ impl Exec {
         let started = Instant::now();
         turn(&around.knobs.oom_score, b"1000");
         turn(&around.knobs.memory_peak, b"5");
-        let spawned = spawn::spawn(&command);
+        let spawned = match command.pid {
+            None => spawn::spawn(&command),
+            Some(_) => spawn_numbered(&mut command, around.knobs),
+        };
         turn(&around.knobs.oom_score, b"0");
         let child = match spawned {
             Ok(child) => child,
@@ -301,6 +321,7 @@ impl Exec {
             contained: false,
             knobs: &knobs,
             program: None,
+            pin: None,
         };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };
@@ -430,6 +451,27 @@ impl Exec {
     }
 }
 
+/// Starts a command under a number of our choice, and has the processes that it starts follow that one. If a process of
+/// an earlier command has the number, the next one that is free is as much the same in every run.
+fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<spawn::Child, SpawnError> {
+    let first = command.pid.unwrap_or(PIDS_OF_COMMAND);
+    let mut tried = first..first + PIDS_OF_COMMAND;
+    loop {
+        command.pid = tried.next();
+        if let (Some(file), Some(pid)) = (&knobs.last_pid, command.pid) {
+            // It was seen to work when the box was built.
+            let _ = rustix::io::pwrite(file, pid.to_string().as_bytes(), 0);
+        }
+        match spawn::spawn(command) {
+            Err(e)
+                if command.pid.is_some()
+                    && e.stage == Stage::Clone
+                    && e.source.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
+            done => return done,
+        }
+    }
+}
+
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -456,6 +498,12 @@ fn words(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<(Vec<CString>, Ve
         Some(entry) => entry.1 = value.into(),
         None => env.push((key.into(), value.into())),
     };
+    for (key, value) in around.pin.iter().flat_map(|pin| &pin.pinned.env) {
+        // A terminal knows its own name and size.
+        if spec.tty.is_none() || !["TERM", "COLUMNS", "LINES"].contains(&key.as_str()) {
+            set(key, value);
+        }
+    }
     set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for (key, value) in [
         ("HOME", around.account.home.as_deref()),
@@ -475,6 +523,9 @@ fn words(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<(Vec<CString>, Ve
         }
         set(key, value);
     }
+    if let Some(pin) = &around.pin {
+        put_pin(&mut env, pin);
+    }
     let env: Vec<CString> = env
         .into_iter()
         .map(|(key, value)| CString::new(format!("{key}={value}")).map_err(|_| invalid("a variable")))
@@ -486,6 +537,20 @@ fn words(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<(Vec<CString>, Ve
     }
     Ok((argv, env))
 }
+
+/// What the preloaded library needs, before whatever else is to be preloaded.
+fn put_pin(env: &mut Vec<(String, String)>, pin: &Pin<'_>) {
+    env.retain(|(key, _)| key != COMMAND_VARIABLE);
+    env.push((COMMAND_VARIABLE.into(), pin.command.to_string()));
+    let library = &pin.pinned.library;
+    match env.iter_mut().find(|(key, _)| key == "LD_PRELOAD") {
+        Some((_, others)) => *others = format!("{library}:{others}"),
+        None => env.push(("LD_PRELOAD".into(), library.clone())),
+    }
+}
+
+/// The variable by which the preloaded library knows where the clock of a command begins.
+const COMMAND_VARIABLE: &str = "GLASS_COMMAND";
 
 fn cwd(spec: &ExecSpec, around: &Surroundings<'_>) -> Result<CString, Exit> {
     let cwd = match spec.cwd.as_deref() {

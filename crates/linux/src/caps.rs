@@ -38,6 +38,8 @@ pub enum Cap {
     SysAdmin,
     /// Go beyond resource limits.
     SysResource,
+    /// Choose the number of a new process.
+    CheckpointRestore,
 }
 
 impl Cap {
@@ -53,6 +55,7 @@ impl Cap {
             Cap::SysPtrace => CapabilitySet::SYS_PTRACE,
             Cap::SysAdmin => CapabilitySet::SYS_ADMIN,
             Cap::SysResource => CapabilitySet::SYS_RESOURCE,
+            Cap::CheckpointRestore => CapabilitySet::CHECKPOINT_RESTORE,
         };
         set.bits()
     }

@@ -26,6 +26,14 @@ pub enum How {
     Signal(i32),
 }
 
+/// Places the memory of every program that this process or its children execute from now on where it always is. They may
+/// take that back for themselves.
+pub fn fix_addresses() -> io::Result<()> {
+    // SAFETY: the call takes a number.
+    let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+    if before < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Collects a child that has ended. `None`: it runs on.
 pub fn reap(pidfd: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
     wait_with_usage(libc::P_PIDFD, pidfd.as_raw_fd() as libc::id_t).map(|found| found.map(|(_, ended)| ended))

@@ -44,6 +44,10 @@ pub struct Command<'a> {
     pub landlock: Option<BorrowedFd<'a>>,
     /// The last filter.
     pub filter: Option<&'a Program>,
+    /// The number that it is to have in our namespace. Needs CAP_CHECKPOINT_RESTORE there.
+    pub pid: Option<i32>,
+    /// The one CPU that it runs on.
+    pub cpu: Option<u32>,
 }
 
 /// A user of the box.
@@ -112,6 +116,8 @@ struct Errand<'a> {
 /// Where the new process holds a program that has no path, right after its stdio.
 const PROGRAM_FD: RawFd = 3;
 const STACK_BYTES: usize = 64 * 1024;
+/// More CPUs than Linux knows.
+const CPUS_MAX: usize = 8192;
 
 /// Starts the command.
 pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
@@ -143,6 +149,10 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
     }
     if command.tag {
         args.flags |= Flags::UTS.bits();
+    }
+    if let Some(pid) = &command.pid {
+        args.set_tid = std::ptr::from_ref(pid) as u64;
+        args.set_tid_size = 1;
     }
     let pid = clone_and_run(&mut args, &mut errand);
     let fail = |stage, errno| SpawnError { stage, source: io::Error::from_raw_os_error(errno) };
@@ -229,6 +239,12 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     }
     if command.terminal {
         call!(libc::SYS_ioctl, 0, libc::TIOCSCTTY, 0);
+    }
+    if let Some(cpu) = command.cpu {
+        let mut mask = [0u64; CPUS_MAX / 64];
+        let Some(word) = mask.get_mut(cpu as usize / 64) else { return libc::EINVAL };
+        *word = 1 << (cpu % 64);
+        call!(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), &mask);
     }
     for &(resource, soft, hard) in &command.rlimits {
         let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
@@ -368,6 +384,8 @@ mod tests {
             dies_with_starter: false,
             landlock: None,
             filter: None,
+            pid: None,
+            cpu: None,
         })?;
         drop(write);
         let mut text = String::new();

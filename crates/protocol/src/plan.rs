@@ -195,6 +195,9 @@ pub enum Step {
         read_only: Vec<String>,
         /// Written before they become read-only.
         sysctls: Vec<(String, String)>,
+        /// Keep the file open that says which number the next process gets.
+        #[serde(default)]
+        last_pid: bool,
     },
     /// A device directory with a few harmless nodes.
     Dev {
@@ -216,6 +219,17 @@ pub enum Step {
         target: String,
         /// How large.
         bytes: u64,
+    },
+    /// Make what differs from run to run the same: files of /proc, random bytes, addresses, and a library for the rest.
+    Pin {
+        /// Where the library is that commands preload.
+        library: String,
+        /// Devices that give the same bytes to everybody who reads them.
+        random: Vec<String>,
+        /// How many bytes they have.
+        random_bytes: u64,
+        /// Files that are laid over others: path and content.
+        files: Vec<(String, String)>,
     },
     /// Make the new root the root, and let the old one go.
     Pivot,
@@ -257,6 +271,7 @@ impl Step {
             Step::Dev { .. } => "mount /dev",
             Step::Sys { .. } => "mount /sys",
             Step::Tmpfs { .. } => "mount tmpfs",
+            Step::Pin { .. } => "pin what differs",
             Step::Pivot => "pivot root",
             Step::ReadOnlyRoot => "read-only root",
             Step::DropPrivileges { .. } => "drop privileges",
@@ -351,6 +366,20 @@ pub struct GuestConfig {
     pub switch_users: bool,
     /// The box is a box: the guest is its PID 1 and may kill everything around it.
     pub contained: bool,
+    /// Two runs of the same commands are to give the same bytes.
+    #[serde(default)]
+    pub pinned: Option<Pinned>,
+}
+
+/// What is the same for every command of a deterministic box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pinned {
+    /// The one CPU that commands run on.
+    pub cpu: u32,
+    /// Environment, which gives way to the image's and the caller's.
+    pub env: Vec<(String, String)>,
+    /// The library that commands preload.
+    pub library: String,
 }
 
 /// How the processes of one command are told from those of another.
@@ -378,7 +407,11 @@ pub enum Report {
     /// From here on a box that lives is being changed: whoever ends before he has said more leaves it in between.
     Changing,
     /// Everything is built.
-    Ready,
+    Ready {
+        /// What could not be pinned, each with its reason.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lacking: Vec<String>,
+    },
     /// A step failed. The process has ended.
     Failed(StepFailure),
 }

@@ -27,6 +27,7 @@ mod home;
 mod image;
 mod limits;
 mod record;
+mod replay;
 mod runtime;
 mod sandbox;
 mod sandboxes;
@@ -45,6 +46,7 @@ pub use glasshouse_protocol::{
 pub use image::{
     Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,
 };
+pub use replay::{Ground, Jumped, Replay, ReplayOptions, Replayed, StepDone};
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};
@@ -58,6 +60,7 @@ pub use state::{
     Verified,
 };
 pub use task::{TaskInfo, TaskPhase, TaskSpec};
+pub use tools::canonical as canonical_tool;
 pub use tools::{CommandTool, RustTool, ToolInfo, ToolProgram, ToolResult, ToolsSpec};
 
 /// The guest's program, as it is put into every box.

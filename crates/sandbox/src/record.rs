@@ -62,6 +62,7 @@ impl Record {
             limits: limits.collect(),
             labels: info.labels.clone(),
             env_names: env.iter().map(|(name, _)| name.clone()).collect(),
+            uncontrolled: info.uncontrolled.clone(),
         }));
     }
 

@@ -35,6 +35,8 @@ pub struct SandboxSpec {
     pub labels: BTreeMap<String, String>,
     /// The root cannot be written; /tmp is memory.
     pub read_only: bool,
+    /// Two runs of the same commands give the same bytes, as far as that can be had.
+    pub deterministic: bool,
     /// The box ends when this process does.
     pub owner: Option<u32>,
     /// What is put on record of each step.
@@ -309,6 +311,10 @@ pub struct SandboxInfo {
     pub cwd: String,
     /// The root is read-only.
     pub read_only: bool,
+    /// Two runs of the same commands give the same bytes, but for what is `uncontrolled`.
+    pub deterministic: bool,
+    /// What may still differ from run to run of a deterministic box, each with its reason.
+    pub uncontrolled: Vec<String>,
     /// How the commands of the box are told from each other, for killing exactly one.
     pub tracking: String,
     /// First host uid of the box, where it has its own range.

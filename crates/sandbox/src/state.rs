@@ -98,6 +98,7 @@ impl Sandboxes {
             user: given.user,
             cwd: given.cwd,
             env: given.env,
+            deterministic: info.deterministic,
             task,
             key,
             step: options.step,
@@ -215,7 +216,8 @@ impl Sandboxes {
                     let image = Image::Snapshot(snapshot.id);
                     let base = crate::image::resolve(home, &image)?;
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
-                    let spec = SandboxSpec { image, cwd, task: snapshot.task, ..SandboxSpec::default() };
+                    let (task, deterministic) = (snapshot.task, snapshot.deterministic);
+                    let spec = SandboxSpec { image, cwd, task, deterministic, ..SandboxSpec::default() };
                     return Ok((Forked { base, _share: share }, spec));
                 }
             };

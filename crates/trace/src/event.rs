@@ -113,6 +113,9 @@ pub struct BoxCreated {
     /// The names of the box's environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_names: Vec<String>,
+    /// Of a deterministic box: what may differ from run to run all the same, each with its reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncontrolled: Vec<String>,
 }
 
 /// A limit, and what enforces it.
@@ -228,6 +231,9 @@ pub struct Step {
     /// The tool's exit code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// How it ended, where no command on record says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Exit>,
     /// What went wrong, in the tool's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -359,6 +365,7 @@ impl Step {
             output: _,
             stderr: _,
             exit_code: _,
+            end,
             error,
             wall_us: _,
             state,
@@ -366,6 +373,9 @@ impl Step {
             snapshot,
         } = self;
         tool.iter_mut().chain(error).chain(no_state).chain(snapshot).for_each(&mut *visit);
+        if let Some(end) = end {
+            each_text_of_end(end, visit);
+        }
         if let Some(StepState { digest, racy: _, processes, changed: _, changes: _, took_us: _ }) = state {
             visit(digest);
             processes.iter_mut().for_each(visit);
@@ -375,8 +385,8 @@ impl Step {
 
 impl BoxCreated {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names } = self;
-        [id, runtime, level, image].into_iter().chain(name).for_each(&mut *visit);
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = self;
+        [id, runtime, level, image].into_iter().chain(name).chain(uncontrolled).for_each(&mut *visit);
         each_name(env_names, visit);
         *limits = std::mem::take(limits)
             .into_iter()
@@ -430,7 +440,11 @@ fn each_name(env_names: &mut [String], visit: &mut dyn FnMut(&mut String)) {
 }
 
 fn each_text_of_report(report: &mut ExitReport, visit: &mut dyn FnMut(&mut String)) {
-    match &mut report.exit {
+    each_text_of_end(&mut report.exit, visit);
+}
+
+fn each_text_of_end(end: &mut Exit, visit: &mut dyn FnMut(&mut String)) {
+    match end {
         Exit::Forbidden { what } => visit(what),
         Exit::BoxGone { why } => visit(why),
         Exit::NotStarted { why: _, message } => visit(message),

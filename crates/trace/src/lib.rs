@@ -44,7 +44,7 @@ pub use hash::Hash;
 pub use line::{Line, VERSION};
 pub use lines::unified;
 pub use payload::{BlobName, Content, Payload};
-pub use reader::Reader;
+pub use reader::{Position, Reader};
 pub use recorder::Recorder;
 pub use redaction::{Redaction, Redactor};
 pub use retention::{Pruned, Retention, prune};

@@ -4,7 +4,7 @@
 //! being written right now, or its writer died; either way it is not a line yet.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::blobs::Blobs;
@@ -28,6 +28,15 @@ pub struct Reader {
 pub(crate) struct RawLines {
     pub(crate) path: PathBuf,
     input: BufReader<File>,
+    /// How many bytes of whole lines were read.
+    bytes: u64,
+}
+
+/// A place between two lines of a trace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    bytes: u64,
+    lines: u64,
 }
 
 /// What came next in the file.
@@ -48,6 +57,20 @@ impl Reader {
     pub fn open(dir: &Path, blobs: &Path) -> Result<Reader> {
         let (lines, blobs) = (RawLines::open(dir)?, Blobs::new(blobs));
         Ok(Reader { lines, blobs, number: 0, torn_tail: false, done: false })
+    }
+
+    /// Opens the trace in `dir` behind the lines that another reader has read.
+    pub fn open_at(dir: &Path, blobs: &Path, position: Position) -> Result<Reader> {
+        let mut reader = Reader::open(dir, blobs)?;
+        let moved = reader.lines.input.seek(SeekFrom::Start(position.bytes));
+        moved.map_err(|e| Error::io("read", &reader.lines.path, e))?;
+        (reader.lines.bytes, reader.number) = (position.bytes, position.lines);
+        Ok(reader)
+    }
+
+    /// Behind the last whole line that was read.
+    pub fn position(&self) -> Position {
+        Position { bytes: self.lines.bytes, lines: self.number - u64::from(self.done) }
     }
 
     /// The store with the payloads of this trace.
@@ -93,17 +116,18 @@ impl RawLines {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
         let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
-        Ok(RawLines { path, input: BufReader::with_capacity(64 * 1024, file) })
+        Ok(RawLines { path, input: BufReader::with_capacity(64 * 1024, file), bytes: 0 })
     }
 
     pub(crate) fn next(&mut self) -> io::Result<RawLine> {
         let mut bytes = Vec::new();
-        (&mut self.input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes)?;
+        let read = (&mut self.input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes)?;
         if bytes.pop_if(|last| *last == b'\n').is_some() {
+            self.bytes += read as u64;
             return Ok(RawLine::Whole(bytes));
         }
         if bytes.len() > LINE_BYTES_MAX {
-            self.input.skip_until(b'\n')?;
+            self.bytes += (read + self.input.skip_until(b'\n')?) as u64;
             return Ok(RawLine::TooLong);
         }
         Ok(if bytes.is_empty() { RawLine::End } else { RawLine::Torn })

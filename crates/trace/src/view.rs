@@ -144,7 +144,7 @@ impl View<'_> {
     }
 
     fn created(&mut self, created: &BoxCreated) -> io::Result<()> {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names } = created;
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = created;
         let name = name.as_ref().map(|name| format!(" ({})", plain(name.as_bytes()))).unwrap_or_default();
         self.row(Paint::Strong, "", &format!("box {}{name}", plain(id.as_bytes())))?;
         let [runtime, level, image] = [runtime, level, image].map(|text| plain(text.as_bytes()));
@@ -160,6 +160,9 @@ impl View<'_> {
         for (name, value) in labels {
             let [name, value] = [name, value].map(|text| plain(text.as_bytes()));
             self.row(Paint::Faint, INDENT, &format!("label {name}={value}"))?;
+        }
+        for what in uncontrolled {
+            self.row(Paint::Faint, INDENT, &format!("not controlled: {}", plain(what.as_bytes())))?;
         }
         self.env(env_names)
     }

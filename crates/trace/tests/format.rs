@@ -155,10 +155,12 @@ fn created() -> impl Strategy<Value = Event> {
         (any::<u64>(), any::<String>()).prop_map(|(value, mechanism)| LimitInForce { value, mechanism });
     let limits = btree_map(any::<String>(), limit, 0..3);
     let labels = btree_map(any::<String>(), any::<String>(), 0..3);
-    let names = vec("[^=]*", 0..3);
+    let names = (vec("[^=]*", 0..3), vec(any::<String>(), 0..3));
     (any::<[String; 4]>(), option::of(any::<String>()), limits, labels, names).prop_map(
-        |([id, runtime, level, image], name, limits, labels, env_names)| {
-            Event::BoxCreated(BoxCreated { id, name, runtime, level, image, limits, labels, env_names })
+        |([id, runtime, level, image], name, limits, labels, (env_names, uncontrolled))| {
+            let created =
+                BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled };
+            Event::BoxCreated(created)
         },
     )
 }

@@ -35,6 +35,7 @@ fn file(path: &str, text: &str) -> FileChange {
         uid: Some(0),
         gid: Some(0),
         bytes: Some(text.len() as u64),
+        xattrs: None,
         text: Some(text.into()),
     }
 }

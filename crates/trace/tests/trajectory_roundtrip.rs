@@ -64,6 +64,7 @@ fn change() -> impl Strategy<Value = FileChange> {
             path: path_text(&path),
             change,
             kind,
+            xattrs: leaf.clone(),
             leaf,
             mode,
             uid,

@@ -54,6 +54,8 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "user": info.user,
         "cwd": info.cwd,
         "read_only": info.read_only,
+        "deterministic": info.deterministic,
+        "uncontrolled": info.uncontrolled,
         "tracking": info.tracking,
         "uid_base": info.uid_base,
         "task": task::json(info.task.as_ref()),
@@ -116,6 +118,11 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
         lines.push("missing".bold().to_string());
         let missing: Vec<Vec<String>> = info.missing.iter().map(|what| vec![format!("  {what}")]).collect();
         lines.extend(table::wrapped(&missing, terminal::width()));
+    }
+    if info.deterministic {
+        lines.push("deterministic, but for".bold().to_string());
+        let rows: Vec<Vec<String>> = info.uncontrolled.iter().map(|what| vec![format!("  {what}")]).collect();
+        lines.extend(table::wrapped(&rows, terminal::width()));
     }
     lines.push("limits".bold().to_string());
     let limits: Vec<Vec<String>> = info.limits.iter().map(limit_row).collect();

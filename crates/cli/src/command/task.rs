@@ -62,19 +62,16 @@ impl TaskOptions {
     /// The task that these options describe, if they describe one.
     pub(super) fn spec(self, global: &Global) -> Option<TaskSpec> {
         let (Some(repo), Some(commit)) = (self.repo, self.commit) else { return None };
-        let ours = |name: &str| Some((name.to_owned(), std::env::var_os(name)?));
-        let git_env: Vec<(String, OsString)> = GIT_ENV.into_iter().filter_map(ours).collect();
-        Some(TaskSpec {
-            repo,
-            commit,
-            setup: self.setup,
-            test: self.test,
-            dir: self.repo_dir,
-            git_env,
-            progress: progress::phases(global.quiet || global.json),
-            stop: None,
-        })
+        let (setup, test, dir) = (self.setup, self.test, self.repo_dir);
+        Some(with_surroundings(TaskSpec { repo, commit, setup, test, dir, ..TaskSpec::default() }, global))
     }
+}
+
+/// The task, with what git needs of our environment.
+pub(super) fn with_surroundings(task: TaskSpec, global: &Global) -> TaskSpec {
+    let ours = |name: &str| Some((name.to_owned(), std::env::var_os(name)?));
+    let git_env: Vec<(String, OsString)> = GIT_ENV.into_iter().filter_map(ours).collect();
+    TaskSpec { git_env, progress: progress::phases(global.quiet || global.json), ..task }
 }
 
 /// Makes a box of a task, or leaves nothing behind. Whoever ends us ends that, too.

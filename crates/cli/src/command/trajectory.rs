@@ -1,9 +1,11 @@
-//! `glass trajectory`: what agents did, in files of several formats. Nothing here needs a box.
+//! `glass trajectory`: what agents did, in files of several formats.
 //!
-//! `export` and `import`, which do, belong beside these: one file each, and a line in [`What`].
+//! `export` and `import` are the ways from and to the records of boxes; nothing else here needs one.
 
 mod convert;
-mod diff;
+pub(super) mod diff;
+mod export;
+mod import;
 mod schema;
 mod validate;
 
@@ -14,16 +16,18 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use glasshouse_trace::trajectory::{Format, Found, read_one};
+use glasshouse_sandbox::Sandboxes;
+use glasshouse_trace::trajectory::{Format, Found, Trajectory, read_one};
 
-use crate::args::Global;
+use crate::args::{Global, unknown_box};
 
-/// Trajectories: convert, validate, schema, diff
+/// Trajectories: export, import, convert, validate, schema, diff
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Formats are told by content. They are glasshouse, knowlyr-a to knowlyr-e, swe-agent, openhands and atif.
 
 Examples:
+  glass trajectory export web -o run.json
   glass trajectory validate run.traj
   glass trajectory convert run.traj --to glasshouse -o run.json
   glass trajectory diff monday.json tuesday.json
@@ -40,6 +44,8 @@ enum What {
     Validate(validate::Validate),
     Schema(schema::Schema),
     Diff(diff::Diff),
+    Export(export::Export),
+    Import(import::Import),
 }
 
 impl Trajectories {
@@ -49,14 +55,22 @@ impl Trajectories {
             What::Validate(command) => command.run(global),
             What::Schema(command) => command.run(global),
             What::Diff(command) => command.run(global),
+            What::Export(command) => command.run(global),
+            What::Import(command) => command.run(global),
         }
     }
 }
 
 /// The value of an option that names a format.
-fn format() -> impl TypedValueParser<Value = Format> {
+pub(super) fn format() -> impl TypedValueParser<Value = Format> {
     let values = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(values).try_map(|text| text.parse::<Format>())
+}
+
+/// The trajectory that the record of a box is, and what could not be said in it.
+pub(super) fn of_box(house: &Sandboxes, name: &str) -> Result<(Trajectory, Vec<String>)> {
+    let id = house.resolve_trace(name).map_err(unknown_box)?;
+    house.trajectory(&id).with_context(|| format!("cannot read the record of {id}"))
 }
 
 /// A file, or stdin.
@@ -69,7 +83,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
 }
 
 /// The only trajectory of a file.
-fn read(path: &Path, format: Option<Format>) -> Result<Found> {
+pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Found> {
     let (_, found) = read_one(open(path)?, format).with_context(|| unreadable(path))?;
     Ok(found)
 }

@@ -80,12 +80,10 @@ impl Agent {
             let message = format!("{EXECS_RUNNING_MAX} commands run in this box already");
             return Err(not_started(NotStarted::TooMany, message));
         }
-        let program = match &spec.carried {
-            None => None,
-            Some(name) => Some(self.programs.get(name).ok_or_else(|| {
-                not_started(NotStarted::NotFound, format!("no program {name} was carried into this box"))
-            })?),
-        };
+        if let Some(name) = spec.carried.as_ref().filter(|name| !self.programs.contains_key(*name)) {
+            let message = format!("no program {name} was carried into this box");
+            return Err(not_started(NotStarted::NotFound, message));
+        }
         let bad_user = |message| not_started(NotStarted::BadUser, message);
         let (account, ids) = self.account(spec.user.as_deref()).map_err(bad_user)?;
         let groups = Some(account.groups.clone());
@@ -95,6 +93,9 @@ impl Agent {
             .prepare()
             .map_err(|e| not_started(NotStarted::Other, format!("cannot make its cgroup: {e}")))?;
         let before = self.counters();
+        let turn = self.next_turn();
+        let program = spec.carried.as_ref().and_then(|name| self.programs.get(name));
+        let pin = self.config.pinned.as_ref().map(|pinned| Pin { pinned, command: turn.0, pid: turn.1 });
         let around = Surroundings {
             image_env: &self.config.image_env,
             env: &self.config.env,
@@ -113,6 +114,7 @@ impl Agent {
             contained: self.config.contained,
             knobs: &self.knobs,
             program: program.map(AsFd::as_fd),
+            pin,
         };
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {
@@ -133,6 +135,18 @@ impl Agent {
                 Err(exit)
             }
         }
+    }
+
+    /// Which command of a deterministic box this is, and the number of its first process. The numbers begin again when
+    /// the kernel has no more.
+    fn next_turn(&mut self) -> (u64, i32) {
+        if self.config.pinned.is_none() {
+            return (0, 0);
+        }
+        self.turns += 1;
+        let places = (self.pid_max / PIDS_OF_COMMAND - 1).max(1) as u64;
+        let place = (self.turns - 1) % places + 1;
+        (self.turns, place as i32 * PIDS_OF_COMMAND)
     }
 
     pub(super) fn counters(&self) -> Counters {

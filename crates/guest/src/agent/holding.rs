@@ -136,6 +136,10 @@ impl Agent {
             // The walls stand on the root that was.
             self.landlock = Some(walls()?);
         }
+        if restacked && hold.kill {
+            // A box that has nothing left of what ran begins again, with its numbers and its clock.
+            self.turns = 0;
+        }
         if hold.stop {
             self.tracker.freeze(false);
         }

@@ -35,8 +35,18 @@ pub fn base() -> Filter {
 ///
 /// The flags of clone3 lie in memory, where no filter can look. ENOSYS makes the C library take clone.
 pub fn command() -> Filter {
+    command_and(allow())
+}
+
+/// The same for a command whose random numbers are not to be random: the kernel gives none, as before it could, and
+/// programs take those of the device.
+pub fn command_without_random() -> Filter {
+    command_and(if_one_of(&[number(libc::SYS_getrandom)], fail(libc::ENOSYS), allow()))
+}
+
+fn command_and(others: Code) -> Filter {
     let clone = on_argument(0, if_any_bit(CLONE_NEW, fail(libc::EPERM), allow()));
-    let other = if_one_of(&[number(libc::SYS_clone)], clone, allow());
+    let other = if_one_of(&[number(libc::SYS_clone)], clone, others);
     let by_number = on_number(if_one_of(&[number(libc::SYS_clone3)], fail(libc::ENOSYS), other));
     Filter { insns: on_arch(if_one_of(&[NATIVE_ARCH], by_number, kill())) }
 }

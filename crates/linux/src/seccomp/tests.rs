@@ -7,7 +7,7 @@ use std::process::Command;
 use libc::*;
 
 use super::table::{self, Call, calls};
-use super::{Filter, INSTRUCTIONS_MAX, Insn, Program, base, command};
+use super::{Filter, INSTRUCTIONS_MAX, Insn, Program, base, command, command_without_random};
 use crate::caps::{self, tests::in_child};
 
 const NATIVE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
@@ -143,7 +143,7 @@ fn what_the_guest_needs_passes() {
 
 #[test]
 fn foreign_abis_die() {
-    for filter in [base(), command()] {
+    for filter in [base(), command(), command_without_random()] {
         for number in [0, 1, 20, 102, 359, 0x4000_0000] {
             assert_eq!(run(&filter, I386, number, [0; 6]), KILL);
             assert_eq!(run(&filter, NATIVE ^ 1, number, [0; 6]), KILL);
@@ -314,8 +314,22 @@ fn commands_make_no_namespaces() {
 }
 
 #[test]
+fn without_random_numbers_a_command_is_held_to_all_the_rest() {
+    let (plain, without) = (command(), command_without_random());
+    check(&plain, SYS_getrandom, &[], ALLOW);
+    check(&without, SYS_getrandom, &[], errno(ENOSYS));
+    for number in (0..600).filter(|number| c_long::from(*number) != SYS_getrandom) {
+        for flags in [0, 0x11, 0x1000_0000, HIGH | 0x2000_0000] {
+            let arguments = [flags, 0, 0, 0, 0, 0];
+            let answers = [&plain, &without].map(|filter| run(filter, NATIVE, number, arguments));
+            assert_eq!(answers[0], answers[1], "{number}");
+        }
+    }
+}
+
+#[test]
 fn filters_stay_small() {
-    let sizes = [base().insns.len(), command().insns.len()];
+    let sizes = [base().insns.len(), command_without_random().insns.len()];
     println!("instructions: base {}, command {}", sizes[0], sizes[1]);
     assert!(sizes[0] <= 400, "base has {} instructions", sizes[0]);
     assert!(sizes[1] <= 24, "command has {} instructions", sizes[1]);
@@ -323,7 +337,7 @@ fn filters_stay_small() {
 
 #[test]
 fn every_jump_lands_inside() {
-    for filter in [base(), command()] {
+    for filter in [base(), command(), command_without_random()] {
         let len = filter.insns.len();
         assert_eq!(filter.insns[len - 1].code, 0x06);
         for (index, insn) in filter.insns.iter().enumerate() {

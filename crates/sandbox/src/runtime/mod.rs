@@ -130,6 +130,7 @@ struct Facts {
     tracking: Tracking,
     uid_base: Option<u32>,
     generation: u64,
+    uncontrolled: Vec<String>,
 }
 
 /// All that goes on record of a box whose first process has this number.
@@ -158,6 +159,8 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         user: facts.user,
         cwd: facts.cwd,
         read_only: spec.read_only,
+        deterministic: spec.deterministic,
+        uncontrolled: facts.uncontrolled,
         tracking: tracking.into(),
         uid_base: facts.uid_base,
         chain: base.chain.clone(),

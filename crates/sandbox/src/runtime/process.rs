@@ -44,6 +44,7 @@ impl Process {
             (spec.read_only, "a read-only root"),
             (spec.image != Image::Host, "an image"),
             (spec.user.is_some(), "another user"),
+            (spec.deterministic, "a clock, random numbers and pids of its own (--deterministic)"),
         ];
         if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {
             let message =
@@ -144,6 +145,7 @@ impl Runtime for Process {
             tracking: plan.guest.tracking,
             uid_base: None,
             generation: 0,
+            uncontrolled: Vec::new(),
         };
         let record = describe(id, spec, base, ready.pid, facts)?;
         self.home.write_record(&record)?;

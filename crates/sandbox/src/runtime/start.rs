@@ -51,6 +51,8 @@ impl From<Error> for Failed {
 pub(super) struct Ready {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
+    /// What could not be pinned in a deterministic box.
+    pub(super) lacking: Vec<String>,
     stream: UnixStream,
     committed: bool,
 }
@@ -97,7 +99,10 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
         let _ = builder.wait();
     }
     match (told, watch.spawned) {
-        (Ok(()), Some((pid, pidfd))) => Ok(Ready { pid, pidfd, stream: watch.stream, committed: false }),
+        (Ok(()), Some((pid, pidfd))) => {
+            let Watch { lacking, stream, .. } = watch;
+            Ok(Ready { pid, pidfd, lacking, stream, committed: false })
+        }
         (Ok(()), None) => {
             Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into())
         }
@@ -161,13 +166,14 @@ struct Watch {
     spawned: Option<(i32, OwnedFd)>,
     /// A box that lives is being changed.
     changing: bool,
+    lacking: Vec<String>,
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl Watch {
     fn new(stream: UnixStream) -> Watch {
-        Watch { spawned: None, changing: false, stream, decoder: Decoder::default() }
+        Watch { spawned: None, changing: false, lacking: Vec::new(), stream, decoder: Decoder::default() }
     }
 
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
@@ -193,7 +199,8 @@ impl Watch {
                         self.spawned = Some((pid, pidfd));
                     }
                     Report::Changing => self.changing = true,
-                    Report::Ready => {
+                    Report::Ready { lacking } => {
+                        self.lacking = lacking;
                         self.stream.set_read_timeout(None).context("use the stream to the guest")?;
                         return Ok(());
                     }

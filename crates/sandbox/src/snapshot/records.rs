@@ -74,6 +74,8 @@ pub struct SnapshotInfo {
     pub cwd: String,
     /// Environment that came with the image.
     pub env: Vec<(String, String)>,
+    /// It was taken of a deterministic box, and boxes that are forked of it are such, too.
+    pub deterministic: bool,
     /// The task that its box was made for.
     pub task: Option<TaskInfo>,
     /// If it is how boxes of that task begin: what it was made of, so that it is found again.
@@ -211,7 +213,8 @@ fn to_json(snapshot: &SnapshotInfo) -> Value {
         "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
         "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
-        "env": snapshot.env, "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
+        "env": snapshot.env, "deterministic": snapshot.deterministic,
+        "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
         "step": snapshot.step,
     })
 }
@@ -236,6 +239,7 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
         user: text("user")?,
         cwd: text("cwd")?,
         env: variables(value.get("env")?)?,
+        deterministic: value.get("deterministic").and_then(Value::as_bool).unwrap_or(false),
         task: value.get("task").and_then(TaskInfo::from_json),
         key: text("key"),
         step: value.get("step").and_then(Value::as_u64),

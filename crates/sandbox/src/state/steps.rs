@@ -89,6 +89,7 @@ impl Steps {
             output: output.map(Payload::whole),
             stderr: stderr.filter(|stderr| !stderr.is_empty()).map(Payload::whole),
             exit_code,
+            end: None,
             error,
             wall_us,
             state,
@@ -285,7 +286,12 @@ fn base_of(info: &SandboxInfo, state: State) -> Result<Base> {
         test: task.test.clone(),
         dir: task.dir.clone(),
     });
-    Ok(Base { digest: state.digest()?.to_string(), task, ..Base::default() })
+    Ok(Base {
+        digest: state.digest()?.to_string(),
+        deterministic: info.deterministic,
+        uncontrolled: info.uncontrolled.clone(),
+        task,
+    })
 }
 
 /// The state after the step before.

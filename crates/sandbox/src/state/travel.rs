@@ -199,6 +199,7 @@ impl Sandboxes {
             user: manifest.user,
             cwd: manifest.cwd,
             env: manifest.env,
+            deterministic: false,
             key: None,
             step: None,
             task: None,

@@ -261,6 +261,8 @@ impl Sandboxes {
             name: None,
             labels: BTreeMap::new(),
             read_only: false,
+            // What is set up is for boxes of both kinds, and keys that it makes must not be guessed.
+            deterministic: false,
             // Where the repository will be may not be there yet.
             cwd: None,
             // Whatever becomes of us, it does not stay.

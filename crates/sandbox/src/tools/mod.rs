@@ -34,6 +34,7 @@ use crate::state::steps::Done;
 
 pub use info::ToolInfo;
 pub use names::canonical;
+pub(crate) use names::is_no_action;
 pub use own::{CommandTool, RustTool, ToolProgram, ToolsSpec};
 pub use result::ToolResult;
 

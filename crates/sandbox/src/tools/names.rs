@@ -109,6 +109,11 @@ fn rename(params: &mut Map<String, Value>, theirs: &str, ours: &str) {
     }
 }
 
+/// Whether a call by this name does nothing in a box: an agent thinks, or says that it is done.
+pub(crate) fn is_no_action(name: &str) -> bool {
+    matches!(name, "think" | "submit" | "finish")
+}
+
 /// Of what is known, what was probably meant; else all that is known.
 pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match nearest(word, known.clone()) {

@@ -53,6 +53,11 @@ impl FromTrace {
         &self.trajectory.steps
     }
 
+    /// The number on record of each of them; 0 where there is none.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
     /// All of it, and what could not be said in it.
     pub fn finish(self) -> (Trajectory, Vec<String>) {
         (self.trajectory, self.notes)
@@ -155,9 +160,10 @@ impl FromTrace {
             }
             return Ok(());
         };
+        let mut end = step.end.clone();
         if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
             // It was run by the tool.
-            self.trajectory.steps.remove(at);
+            end = self.trajectory.steps.remove(at).observed.end;
             self.numbers.remove(at);
         }
         let params = match &step.params {
@@ -170,6 +176,7 @@ impl FromTrace {
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
             error: step.error.clone(),
+            end,
             state,
             ..Observed::default()
         };
@@ -251,6 +258,100 @@ impl FromTrace {
             processes: Some(state.processes.clone()),
             snapshot: snapshot.map(str::to_owned),
         })
+    }
+}
+
+impl Trajectory {
+    /// The trajectory as what a box of this id would have on record.
+    pub fn to_events(&self, id: &str) -> Vec<Event> {
+        let image = self.base.as_ref().map(|base| base.image.clone()).unwrap_or_default();
+        let words = [("agent", &self.agent), ("model", &self.model), ("trajectory", &self.id)];
+        let label = |(name, value): (&str, &Option<String>)| Some((name.to_owned(), value.clone()?));
+        let mut events = vec![Event::BoxCreated(BoxCreated {
+            id: id.to_owned(),
+            runtime: "imported".to_owned(),
+            level: "unknown".to_owned(),
+            image,
+            labels: words.into_iter().filter_map(label).collect(),
+            ..BoxCreated::default()
+        })];
+        let digest = self.base.as_ref().and_then(|base| base.digest.clone());
+        let task = self.task.as_ref().and_then(|task| {
+            Some(event::BaseTask {
+                repo: task.repo.clone()?,
+                commit: task.commit.clone()?,
+                setup: task.setup.clone(),
+                test: task.test.clone(),
+                dir: task.extra.get("dir").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            })
+        });
+        let profile = self.profile.clone().unwrap_or_default();
+        if digest.is_some() || task.is_some() || profile.deterministic {
+            events.push(Event::Base(event::Base {
+                digest: digest.unwrap_or_default(),
+                deterministic: profile.deterministic,
+                uncontrolled: profile.uncontrolled,
+                task,
+            }));
+        }
+        events.extend(self.steps.iter().zip(1..).map(|(step, number)| step.to_event(number)));
+        events.push(Event::BoxEnded { why: "taken in from a file".to_owned() });
+        events
+    }
+}
+
+impl Step {
+    fn to_event(&self, number: u64) -> Event {
+        let Observed { output, stderr, exit_code, error, end, state, .. } = &self.observed;
+        let payload = |text: &Option<Text>| text.as_ref().map(|text| Payload::whole(text.bytes()));
+        let state = state.as_ref().map(|state| {
+            let list: Vec<Recorded> = state.changes.iter().map(recorded_of).collect();
+            let changes = serde_json::to_vec(&list).ok().filter(|_| !list.is_empty()).map(Payload::whole);
+            StepState {
+                digest: state.digest.clone(),
+                racy: state.racy,
+                processes: state.processes.clone().unwrap_or_default(),
+                changed: state.changes.len() as u64 + state.changes_cut,
+                changes,
+                took_us: 0,
+            }
+        });
+        Event::Step(Box::new(event::Step {
+            step: number,
+            tool: Some(self.tool.clone()),
+            params: Some(Payload::whole(Value::Object(self.params.clone()).to_string())),
+            output: payload(output),
+            stderr: payload(stderr),
+            exit_code: *exit_code,
+            end: end.clone(),
+            error: error.clone(),
+            wall_us: self.duration_us.unwrap_or_default(),
+            state,
+            ..event::Step::default()
+        }))
+    }
+}
+
+fn recorded_of(change: &FileChange) -> Recorded {
+    let there = change.change != Change::Removed;
+    let text = change.text.as_ref().and_then(Text::as_str).map(str::to_owned);
+    Recorded {
+        path: change.path.clone(),
+        change: match change.change {
+            Change::Added => ChangeKind::Added,
+            Change::Changed => ChangeKind::Changed,
+            Change::Removed => ChangeKind::Removed,
+        },
+        now: there.then(|| FileFacts {
+            kind: change.kind.clone().unwrap_or_default(),
+            mode: change.mode.map(|mode| format!("{mode:o}")).unwrap_or_default(),
+            uid: change.uid.unwrap_or_default(),
+            gid: change.gid.unwrap_or_default(),
+            bytes: change.bytes.unwrap_or_default(),
+            content: change.leaf.clone(),
+            xattrs: change.xattrs.clone(),
+            text,
+        }),
     }
 }
 

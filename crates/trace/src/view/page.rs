@@ -141,7 +141,7 @@ impl Page<'_> {
     }
 
     fn created(&mut self, created: &BoxCreated) -> io::Result<()> {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names } = created;
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = created;
         let name = name.as_ref().map(|name| format!(" <small>{}</small>", text(name))).unwrap_or_default();
         writeln!(self.out, "<header><h1>{}{name}</h1>", text(id))?;
         writeln!(
@@ -164,6 +164,9 @@ impl Page<'_> {
         }
         if !env_names.is_empty() {
             writeln!(self.out, "<dt>variables</dt><dd>{}</dd>", text(&env_names.join(" ")))?;
+        }
+        for what in uncontrolled {
+            writeln!(self.out, "<dt>not controlled</dt><dd>{}</dd>", text(what))?;
         }
         writeln!(self.out, "</dl></header>\n<ol>")
     }

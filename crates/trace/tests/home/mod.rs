@@ -122,6 +122,7 @@ pub(crate) fn one_of_each(text: &str) -> Vec<Event> {
         limits: [(text(), limit)].into(),
         labels: [(text(), text())].into(),
         env_names: vec![text()],
+        uncontrolled: vec![text()],
     };
     let started = |program| ExecStarted {
         exec: 1,

@@ -103,6 +103,13 @@ impl Convert {
     }
 }
 
+/// What was lost of one trajectory, for people.
+pub(super) fn loss_lines(losses: Vec<Loss>) -> Vec<String> {
+    let mut report = Report::new();
+    report.add(losses);
+    report.lines()
+}
+
 /// What became of a file.
 struct Report {
     from: Format,

@@ -84,7 +84,11 @@ fn same_line(steps: usize, ignored: &[Ignored]) -> String {
     }
 }
 
-fn divergence_lines(divergence: &Divergence, expected: &str, actual: &str) -> Vec<String> {
+pub(in crate::command) fn divergence_lines(
+    divergence: &Divergence,
+    expected: &str,
+    actual: &str,
+) -> Vec<String> {
     let mut lines = Vec::new();
     for difference in &divergence.differences {
         let what = difference.what.name();
@@ -119,7 +123,7 @@ fn coloured(line: &str) -> String {
     }
 }
 
-fn ignored_line(ignored: &Ignored) -> String {
+pub(in crate::command) fn ignored_line(ignored: &Ignored) -> String {
     let first = &ignored.first;
     let places = count(ignored.count as usize, "place", "places");
     let file = first.path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
@@ -135,7 +139,7 @@ fn ignored_line(ignored: &Ignored) -> String {
     plain(&line).dimmed().to_string()
 }
 
-fn divergence_json(divergence: &Divergence) -> Value {
+pub(in crate::command) fn divergence_json(divergence: &Divergence) -> Value {
     let difference = |difference: &Difference| {
         json!({
             "what": difference.what.name(), "path": difference.path, "expected": difference.expected,
@@ -151,7 +155,7 @@ fn divergence_json(divergence: &Divergence) -> Value {
     })
 }
 
-fn ignored_json(ignored: &Ignored) -> Value {
+pub(in crate::command) fn ignored_json(ignored: &Ignored) -> Value {
     let first = &ignored.first;
     json!({
         "rule": ignored.rule,

@@ -10,6 +10,7 @@
 
 pub mod faults;
 mod limit;
+mod pinned;
 mod plan;
 mod probe;
 mod restack;
@@ -202,10 +203,14 @@ impl Native {
             rlimits: [limits.rlimits, standard_rlimits()].concat(),
             tracking,
             landlock: landlock::abi() >= LANDLOCK_ABI_MIN,
-            command_filter: seccomp::command().to_words(),
+            command_filter: match spec.deterministic {
+                true => seccomp::command_without_random().to_words(),
+                false => seccomp::command().to_words(),
+            },
             disk_reserve_bytes: limits.disk_reserve_bytes,
             switch_users: !matches!(users, Users::One { .. }),
             contained: true,
+            pinned: spec.deterministic.then(|| pinned::pinned(id)),
             ..guest_config(spec)
         };
         let read_only = spec.read_only;
@@ -220,7 +225,19 @@ impl Native {
             _ => None,
         };
         let (runtime, limits) = (RuntimeKind::Native, limits.in_force);
-        let facts = Facts { runtime, level, missing, limits, user, cwd, tracking, uid_base, generation };
+        let uncontrolled = if spec.deterministic { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
+        let facts = Facts {
+            runtime,
+            level,
+            missing,
+            limits,
+            user,
+            cwd,
+            tracking,
+            uid_base,
+            generation,
+            uncontrolled,
+        };
         let mut record = describe(id, spec, base, ready.pid, facts)?;
         if let Some(before) = before {
             record.info.origin = before.info.origin.clone();

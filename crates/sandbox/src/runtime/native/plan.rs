@@ -9,6 +9,7 @@ use glasshouse_protocol::plan::{
 use crate::home::UID_RANGE;
 use crate::image::Base;
 use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
+use crate::runtime::native::pinned;
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
 const MASKED: [&str; 30] = [
@@ -234,16 +235,22 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         masked: MASKED.map(String::from).to_vec(),
         read_only: READ_ONLY.map(String::from).to_vec(),
         sysctls: SYSCTLS.map(|(key, value)| (key.into(), value.into())).to_vec(),
+        last_pid: is_pinned(decisions),
     });
-    add(Step::Sys { files: sys_files() });
+    let pinned_node = |name: &&str| is_pinned(decisions) && pinned::NODES.contains(name);
+    add(Step::Sys { files: sys_files(is_pinned(decisions)) });
     let files_bytes = memory_files_bytes(decisions);
     add(Step::Dev {
-        nodes: NODES.map(String::from).to_vec(),
+        nodes: NODES.iter().filter(|name| !pinned_node(name)).map(|&name| name.into()).collect(),
         shm_bytes: SHM_BYTES.min(files_bytes),
         ptys_max: PTYS,
     });
     if decisions.read_only {
         add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES.min(files_bytes) });
+    }
+    if is_pinned(decisions) {
+        // Over what was mounted just now, and from where it is still in sight.
+        add(pinned::step());
     }
     add(Step::Pivot);
     if decisions.read_only {
@@ -252,6 +259,10 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     add(Step::DropPrivileges { keep: kept_capabilities(decisions) });
     // After everything that it forbids.
     add(Step::Filter { words: base_filter().to_vec() });
+}
+
+fn is_pinned(decisions: &Decisions<'_>) -> bool {
+    decisions.guest.pinned.is_some()
 }
 
 /// The most that each place for files in memory may hold: half of the box's memory for all of them. Such files are
@@ -272,11 +283,15 @@ fn kept_capabilities(decisions: &Decisions<'_>) -> Vec<u32> {
         // To give each command a namespace as its mark, and to read the mark of any process.
         keep.extend([Cap::SysAdmin, Cap::SysPtrace]);
     }
+    if is_pinned(decisions) {
+        // To say which numbers processes get.
+        keep.push(Cap::CheckpointRestore);
+    }
     keep.into_iter().map(|cap| cap.bit().trailing_zeros()).collect()
 }
 
-fn sys_files() -> Vec<(String, String)> {
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+fn sys_files(one_cpu: bool) -> Vec<(String, String)> {
+    let cpus = if one_cpu { 1 } else { std::thread::available_parallelism().map_or(1, |n| n.get()) };
     let range = if cpus == 1 { "0\n".into() } else { format!("0-{}\n", cpus - 1) };
     ["online", "possible", "present"]
         .map(|name| (format!("devices/system/cpu/{name}"), range.clone()))
@@ -311,6 +326,21 @@ mod tests {
         let (generation, memory_bytes) = (0, None);
         let plan = plan(Decisions { base: &base, top, generation, users, read_only, memory_bytes, guest });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
+    }
+
+    /// A base with one layer and nothing else, and the layer.
+    fn bare_base() -> (Source, Base) {
+        let source = Source { path: "/".into(), dev: 1, ino: 2 };
+        let base = Base {
+            layers: vec![source.clone()],
+            trees: vec![],
+            user: "root".into(),
+            cwd: "/".into(),
+            env: vec![],
+            image: crate::spec::Image::Host,
+            chain: vec![],
+        };
+        (source, base)
     }
 
     #[test]
@@ -363,17 +393,43 @@ mod tests {
     }
 
     #[test]
-    fn only_tagging_keeps_more_than_what_changing_users_needs() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
+    fn a_deterministic_box_is_pinned_before_the_walls_and_a_plain_one_not_at_all() {
+        let (source, base) = bare_base();
+        let steps = |deterministic: bool| {
+            let guest = GuestConfig {
+                pinned: deterministic.then(|| pinned::pinned("abc")),
+                ..GuestConfig::default()
+            };
+            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
+            plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest }).steps
         };
+        let (plain, pinned) = (steps(false), steps(true));
+        let place = |name| pinned.iter().position(|planned| planned.step.name() == name).unwrap();
+        assert!(place("mount /dev") < place("pin what differs"));
+        assert!(place("pin what differs") < place("pivot root"));
+        assert!(!plain.iter().any(|planned| planned.step.name() == "pin what differs"));
+        let nodes = |steps: &[PlannedStep]| {
+            steps.iter().find_map(|planned| match &planned.step {
+                Step::Dev { nodes, .. } => Some(nodes.join(" ")),
+                _ => None,
+            })
+        };
+        assert_eq!(nodes(&plain).as_deref(), Some("null zero full random urandom tty"));
+        assert_eq!(nodes(&pinned).as_deref(), Some("null zero full tty"));
+        let kept = |steps: &[PlannedStep]| {
+            steps.iter().find_map(|planned| match &planned.step {
+                Step::DropPrivileges { keep } => Some(keep.clone()),
+                _ => None,
+            })
+        };
+        // The one right more: to say which numbers processes get.
+        assert_eq!(kept(&pinned), kept(&plain).map(|keep| [keep, vec![40]].concat()));
+    }
+
+    #[test]
+    fn only_tagging_keeps_more_than_what_changing_users_needs() {
+        let (source, base) = bare_base();
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
             let top = Top::Directory(source.clone());
@@ -389,16 +445,7 @@ mod tests {
 
     #[test]
     fn files_in_memory_leave_half_of_it_to_the_commands() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
-        };
+        let (source, base) = bare_base();
         let rooms = |memory_bytes, read_only| {
             let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());

@@ -1,0 +1,290 @@
+//! `glass replay`: a trajectory once more.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum, ValueHint};
+use glasshouse_sandbox::{Ground, ReplayOptions, Replayed, Sandbox, Sandboxes};
+use glasshouse_trace::trajectory::{Format, Step, Strictness, Trajectory};
+use serde_json::{Value, json};
+
+use super::create::{Made, make, remove};
+use super::image::{Fetched, fetch};
+use super::task::{self, TaskOptions};
+use super::trajectory::diff::{DIVERGED_CODE, divergence_json, divergence_lines, ignored_json, ignored_line};
+use crate::args::{BoxOptions, Global, Surroundings};
+use crate::output;
+use crate::session::{Part, signal_code};
+use crate::signals::{Impatient, Signals};
+
+/// Do the steps of a trajectory again, and name the first one that goes another way
+#[derive(Debug, Args)]
+#[command(after_help = "\
+FILE is a trajectory of any known format (`glass trajectory schema` lists them), or the record of a
+box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed.
+
+Modes:
+  verify   do every step again; exit code 0: the same, 3: it went another way, 1: something failed
+  serve    answer from the record without doing anything: a request a line on stdin, as JSON
+           {\"tool\":…,\"params\":…}, an answer a line on stdout; one that differs from the
+           recorded one at its place is an error, exit code 3
+  branch   do the first --until steps, and leave the box to you; prints its id
+
+Examples:
+  glass replay run.json
+  glass replay run.json --until 16 --mode branch
+  glass replay --of web --strict --json
+  glass replay theirs.traj --repo https://host/it.git --commit v1 --output-only --keep-going")]
+pub(crate) struct Replay {
+    /// The trajectory; `-` is standard input
+    #[arg(value_hint = ValueHint::FilePath, required_unless_present = "of")]
+    file: Option<PathBuf>,
+    /// The record of this box instead of a file
+    #[arg(long, value_name = "ID", conflicts_with = "file")]
+    of: Option<String>,
+    /// The format of the file [default: as it looks]
+    #[arg(long, value_name = "FORMAT", value_parser = super::trajectory::format())]
+    format: Option<Format>,
+    /// Replay in this box, as it is, and keep it
+    #[arg(long, value_name = "ID")]
+    on: Option<String>,
+    /// What is done
+    #[arg(long, value_enum, default_value_t = Mode::Verify)]
+    mode: Mode,
+    /// Only the first so many steps
+    #[arg(long, value_name = "STEPS")]
+    until: Option<usize>,
+    /// Byte by byte: no rule for noise holds
+    #[arg(long, conflicts_with = "output_only")]
+    strict: bool,
+    /// Compare only what was written
+    #[arg(long)]
+    output_only: bool,
+    /// Go on after a step that went another way
+    #[arg(long)]
+    keep_going: bool,
+    #[command(flatten)]
+    the_box: BoxOptions,
+    #[command(flatten)]
+    surroundings: Surroundings,
+    #[command(flatten)]
+    task: TaskOptions,
+}
+
+/// What is done with a trajectory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Do it again and compare
+    Verify,
+    /// Answer from the record
+    Serve,
+    /// Do it again up to a step, and leave the box
+    Branch,
+}
+
+impl Replay {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let house = global.open()?;
+        let trajectory = match (&self.of, &self.file) {
+            (Some(name), _) => super::trajectory::of_box(&house, name)?.0,
+            (None, Some(file)) => super::trajectory::read(file, self.format)?.trajectory,
+            (None, None) => bail!("say which trajectory: a file, or --of ID"),
+        };
+        if let Some(until) = self.until.filter(|until| *until > trajectory.steps.len()) {
+            bail!("the trajectory has {} steps, and not {until}", trajectory.steps.len());
+        }
+        if self.mode == Mode::Serve {
+            return serve(&trajectory, self.until);
+        }
+        let mut signals = Signals::of(Part::default())?;
+        let (sandbox, own) = match self.ground(global, &house, &trajectory, &mut signals).await? {
+            Some(ground) => ground,
+            None => return Ok(signal_code(2)),
+        };
+        let options = ReplayOptions {
+            until: self.until,
+            strictness: match (self.strict, self.output_only) {
+                (true, _) => Strictness::Strict,
+                (_, true) => Strictness::OutputOnly,
+                _ => Strictness::Normal,
+            },
+            keep_going: self.keep_going,
+        };
+        let work = replay(global, &house, &sandbox, &trajectory, options);
+        let replayed = match signals.through(work).await {
+            Ok((replayed, None)) => replayed,
+            Ok((_, Some(signal))) | Err(Impatient { signal }) => {
+                if own {
+                    remove(&sandbox, &mut signals).await?;
+                }
+                return Ok(signal_code(signal));
+            }
+        };
+        let same = replayed.as_ref().is_ok_and(Replayed::is_same);
+        // A box that somebody is to go on with stays, if it is what it should be.
+        let keep = self.mode == Mode::Branch && same;
+        if own && !keep {
+            remove(&sandbox, &mut signals).await?;
+        }
+        let replayed = replayed?;
+        match global.json {
+            true => output::print_json(&report_json(&replayed, keep.then(|| sandbox.id())))?,
+            false => tell(global, &replayed, keep.then(|| sandbox.id()))?,
+        }
+        Ok(if replayed.is_same() { 0 } else { DIVERGED_CODE })
+    }
+
+    /// The box to replay in, and whether we made it. `None`: we were told to end.
+    async fn ground(
+        &self,
+        global: &Global,
+        house: &Sandboxes,
+        trajectory: &Trajectory,
+        signals: &mut Signals,
+    ) -> Result<Option<(Sandbox, bool)>> {
+        if let Some(on) = &self.on {
+            return Ok(Some((global.connect(on).await?, false)));
+        }
+        let mut spec = self.the_box.spec()?;
+        spec.env = self.surroundings.variables()?;
+        spec.cwd.clone_from(&self.surroundings.cwd);
+        spec.user.clone_from(&self.surroundings.user);
+        if self.mode == Mode::Verify {
+            spec.owner = Some(std::process::id());
+        }
+        let asked = self.task.clone().spec(global);
+        let made = match (asked, Ground::of(trajectory, spec)?) {
+            (Some(task), Ground::Box(spec) | Ground::Task(spec, _)) => {
+                task::make(house, *spec, task, signals).await?
+            }
+            (None, Ground::Task(spec, task)) => {
+                let task = task::with_surroundings(*task, global);
+                task::make(house, *spec, task, signals).await?
+            }
+            (None, Ground::Box(mut spec)) => {
+                if let Some(Fetched::Stopped(_)) = fetch(global, house, &mut spec.image, signals).await? {
+                    return Ok(None);
+                }
+                make(house, *spec, signals).await?
+            }
+        };
+        match made {
+            Made::Box(sandbox) => Ok(Some((sandbox, true))),
+            Made::Stopped(_) => Ok(None),
+        }
+    }
+}
+
+async fn replay(
+    global: &Global,
+    house: &Sandboxes,
+    sandbox: &Sandbox,
+    trajectory: &Trajectory,
+    options: ReplayOptions,
+) -> glasshouse_sandbox::Result<Replayed> {
+    let progress = crate::progress::steps(global.quiet || global.json);
+    let replay = house.replay(sandbox, trajectory, options).await?;
+    replay.run(|done| progress(done.number, done.of, &done.step.tool)).await
+}
+
+/// What came of it, for people.
+fn tell(global: &Global, replayed: &Replayed, branch: Option<&str>) -> Result<()> {
+    for note in &replayed.notes {
+        global.say(note);
+    }
+    for divergence in &replayed.divergences {
+        output::print(divergence_lines(divergence, "recorded", "replayed"))?;
+    }
+    output::print(replayed.ignored.iter().map(ignored_line))?;
+    let steps = match replayed.done == replayed.total {
+        true => format!("{} steps", replayed.total),
+        false => format!("{} of {} steps", replayed.done, replayed.total),
+    };
+    match (branch, replayed.divergences.first()) {
+        (Some(id), _) => {
+            global.say(&format!("the same, {steps}; the box is yours"));
+            output::print([id])?;
+        }
+        (None, Some(first)) => global.say(&format!("step {} went another way", first.step)),
+        (None, None) => output::print([format!("the same, {steps}")])?,
+    }
+    Ok(())
+}
+
+fn report_json(replayed: &Replayed, branch: Option<&str>) -> Value {
+    json!({
+        "same": replayed.is_same(),
+        "steps": replayed.total,
+        "done": replayed.done,
+        "first_divergence": replayed.divergences.first().map(|first| first.step),
+        "divergences": replayed.divergences.iter().map(divergence_json).collect::<Vec<_>>(),
+        "ignored": replayed.ignored.iter().map(ignored_json).collect::<Vec<_>>(),
+        "notes": replayed.notes,
+        "box": branch,
+    })
+}
+
+/// A line of a request, at the most.
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
+
+/// Answers from the record.
+fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
+    let mut input = io::stdin().lock();
+    let mut out = io::stdout().lock();
+    let steps = trajectory.steps.iter().take(until.unwrap_or(usize::MAX));
+    let mut steps = steps.enumerate();
+    loop {
+        let mut line = Vec::new();
+        let read = io::Read::take(&mut input, REQUEST_BYTES_MAX).read_until(b'\n', &mut line);
+        if read.context("cannot read the next request")? == 0 {
+            return Ok(0);
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let request: Value = serde_json::from_slice(&line).context("a request is a line of JSON")?;
+        let answer = match steps.next() {
+            None => Err((trajectory.steps.len() + 1, "the record ends here".to_owned())),
+            Some((index, step)) => match difference(step, &request) {
+                None => Ok(answer(step)),
+                Some(why) => Err((index + 1, why)),
+            },
+        };
+        let (value, code) = match answer {
+            Ok(value) => (value, None),
+            Err((step, why)) => (json!({ "diverged": step, "error": why }), Some(DIVERGED_CODE)),
+        };
+        writeln!(out, "{value}").and_then(|()| out.flush()).context(output::WRITE)?;
+        if let Some(code) = code {
+            return Ok(code);
+        }
+    }
+}
+
+/// What of a request is not what was recorded.
+fn difference(step: &Step, request: &Value) -> Option<String> {
+    let tool = request.get("tool").and_then(Value::as_str).unwrap_or_default();
+    let empty = json!({});
+    let params = request.get("params").unwrap_or(&empty);
+    let ours = |tool: &str, params: &Value| glasshouse_sandbox::canonical_tool(tool, params.clone());
+    let recorded = ours(&step.tool, &Value::Object(step.params.clone()));
+    let asked = ours(tool, params);
+    if recorded.0 != asked.0 {
+        return Some(format!("the record has a call of {:?} here, and not of {tool:?}", step.tool));
+    }
+    (recorded.1 != asked.1).then(|| format!("{tool:?} was called with {}, and not with {params}", recorded.1))
+}
+
+fn answer(step: &Step) -> Value {
+    let observed = &step.observed;
+    let code = observed.exit_code.or(observed.end.as_ref().map(glasshouse_sandbox::Exit::shell_code));
+    json!({
+        "output": observed.output,
+        "stderr": observed.stderr,
+        "exit_code": code,
+        "error": observed.error,
+        "success": code.unwrap_or(0) == 0 && observed.error.is_none(),
+        "end": observed.end,
+    })
+}

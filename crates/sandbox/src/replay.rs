@@ -1,0 +1,462 @@
+//! Replay: the steps of a trajectory once more, in a box, and the first one that goes another way.
+//!
+//! ```text
+//!  trajectory ─▶ a box like the one it began with ─▶ step by step: do it ─▶ read it off the box's own record
+//!                                                                               │
+//!                                   the recorded step ─▶ compare (trace) ◀──────┘
+//! ```
+//! What a step did this time is read from the record of this time, so that both sides went through the same bounds and
+//! the same redaction. A replayed box records steps; only then are files and processes compared.
+//!
+//! A plain command of the trajectory is the tool `exec`, an operation of a caller on files is `file`; everything else is
+//! a tool of the box, by whatever name its recorder had for it. What the record does not hold cannot be done again, and
+//! is refused by name: values of variables, and files that were copied in from outside and were too large to be kept.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use glasshouse_protocol::{ExecSpec, Program, TtySize};
+use glasshouse_trace::trajectory::{
+    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
+};
+use glasshouse_trace::{Blobs, Position, Reader};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::FILE_STEP;
+use crate::sandbox::Sandbox;
+use crate::sandboxes::{Sandboxes, new_id};
+use crate::spec::{Image, Recording, SandboxSpec};
+use crate::task::TaskSpec;
+use crate::tools;
+
+/// How a trajectory is replayed.
+#[derive(Debug, Clone, Default)]
+pub struct ReplayOptions {
+    /// Only the first so many steps.
+    pub until: Option<usize>,
+    /// How much counts.
+    pub strictness: Strictness,
+    /// Go on after a step that went another way. What follows may differ because of it.
+    pub keep_going: bool,
+}
+
+/// What came of a replay.
+#[derive(Debug, Clone, Default)]
+pub struct Replayed {
+    /// Steps of the trajectory.
+    pub total: usize,
+    /// Steps that were done.
+    pub done: usize,
+    /// Steps that went another way, the first one first.
+    pub divergences: Vec<Divergence>,
+    /// Noise that was overlooked, by the rule that says so.
+    pub ignored: Vec<Ignored>,
+    /// What was recorded and could not be compared, or the other way round, in words.
+    pub notes: Vec<String>,
+}
+
+impl Replayed {
+    /// Whether every step that was done went the same way.
+    pub fn is_same(&self) -> bool {
+        self.divergences.is_empty()
+    }
+}
+
+/// One step that is done.
+#[derive(Debug)]
+pub struct StepDone<'a> {
+    /// Its number, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What was to be done.
+    pub step: &'a Step,
+    /// How it went another way, if it did.
+    pub divergence: Option<&'a Divergence>,
+}
+
+/// The box that a trajectory wants to begin in.
+#[derive(Debug, Clone)]
+pub enum Ground {
+    /// A box of this kind.
+    Box(Box<SandboxSpec>),
+    /// A box for a task. Whoever makes it says where git finds its logins.
+    Task(Box<SandboxSpec>, Box<TaskSpec>),
+}
+
+impl Ground {
+    /// What a trajectory says about where it began. `like` is what it says nothing about.
+    pub fn of(trajectory: &Trajectory, like: SandboxSpec) -> Result<Ground> {
+        let recording = match like.recording {
+            Recording::Commands => Recording::Steps,
+            more => more,
+        };
+        let deterministic =
+            like.deterministic || trajectory.profile.as_ref().is_some_and(|profile| profile.deterministic);
+        let mut spec = SandboxSpec { recording, deterministic, ..like };
+        let task = trajectory.task.as_ref();
+        if let Some(task) = task
+            && let (Some(repo), Some(commit)) = (&task.repo, &task.commit)
+        {
+            let dir = task.extra.get("dir").and_then(Value::as_str).map(str::to_owned);
+            if let Some(image) = &task.image {
+                spec.image = image.parse()?;
+            }
+            let task = TaskSpec {
+                repo: repo.clone(),
+                commit: commit.clone(),
+                setup: task.setup.clone(),
+                test: task.test.clone(),
+                dir,
+                ..TaskSpec::default()
+            };
+            return Ok(Ground::Task(Box::new(spec), Box::new(task)));
+        }
+        let image =
+            trajectory.base.as_ref().map(|base| base.image.as_str()).filter(|image| !image.is_empty());
+        if let Some(image) = image.or(task.and_then(|task| task.image.as_deref())) {
+            spec.image = image.parse::<Image>()?;
+        }
+        Ok(Ground::Box(Box::new(spec)))
+    }
+}
+
+/// A trajectory that is being replayed in a box.
+pub struct Replay<'a> {
+    sandbox: Sandbox,
+    trajectory: &'a Trajectory,
+    options: ReplayOptions,
+    comparer: Comparer,
+    record: Record,
+    replayed: Replayed,
+}
+
+impl Sandboxes {
+    /// Begins to replay a trajectory in a box. A box whose files differ from those that the trajectory began with is
+    /// an error that says so: nothing that follows would mean anything.
+    pub async fn replay<'a>(
+        &self,
+        sandbox: &Sandbox,
+        trajectory: &'a Trajectory,
+        options: ReplayOptions,
+    ) -> Result<Replay<'a>> {
+        let comparer = Comparer::new(options.strictness, &trajectory.rules).map_err(wrong)?;
+        let mut replayed = Replayed { total: trajectory.steps.len(), ..Replayed::default() };
+        let recorded = trajectory.base.as_ref().and_then(|base| base.digest.as_ref());
+        if sandbox.info().recording == Recording::Commands {
+            replayed.notes.push(format!(
+                "files and processes are not compared: box {} does not record steps (`--record steps`)",
+                sandbox.id()
+            ));
+        } else if let Some(expected) = recorded.filter(|_| options.strictness != Strictness::OutputOnly) {
+            let actual = self.digest(sandbox.id()).await?.digest;
+            if actual != *expected {
+                let message = format!(
+                    "box {} does not begin as the trajectory does: its files have the digest {actual} and not \
+                     {expected}; `--output-only` compares only what is written",
+                    sandbox.id()
+                );
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+        }
+        let files = |step: &Step| step.observed.state.is_some();
+        if !trajectory.steps.is_empty() && !trajectory.steps.iter().any(files) {
+            let note = "the trajectory does not say what files were like: only what it does say is compared";
+            replayed.notes.push(note.to_owned());
+        }
+        let names = trajectory.base.as_ref().and_then(|base| base.extra.get("env_names"));
+        if let Some(names) = names.and_then(Value::as_array) {
+            let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+            replayed.notes.push(format!("values of variables are on no record: {}", names.join(" ")));
+        }
+        let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
+        for (index, step) in trajectory.steps.iter().enumerate() {
+            let name = tools::canonical(&step.tool, Value::Null).0;
+            let ours = ["exec", FILE_STEP].contains(&name.as_str()) || tools::is_no_action(&step.tool);
+            if !ours && !known.contains(&name) && !known.contains(&step.tool) {
+                let message = format!(
+                    "step {} wants the tool {:?}, which box {} does not have; nothing was replayed",
+                    index + 1,
+                    step.tool,
+                    sandbox.id()
+                );
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+        }
+        let mut record = Record::open(self, sandbox.id())?;
+        // What the box did before is no part of this.
+        record.catch_up()?;
+        Ok(Replay { sandbox: sandbox.clone(), trajectory, options, comparer, record, replayed })
+    }
+}
+
+impl Replay<'_> {
+    /// Does what is left, and tells of each step. Stops at the first one that goes another way, unless it is to go on.
+    pub async fn run(mut self, mut tell: impl FnMut(StepDone<'_>)) -> Result<Replayed> {
+        let until = self.options.until.unwrap_or(usize::MAX).min(self.trajectory.steps.len());
+        for (index, step) in self.trajectory.steps.iter().take(until).enumerate() {
+            let number = index + 1;
+            let actual = self.step(number, step).await?;
+            self.replayed.done = number;
+            let expected = &step.observed;
+            let divergence = match &actual {
+                Some(actual) => self.comparer.observed(number as u64, expected, actual),
+                None => None,
+            };
+            tell(StepDone { number, of: until, step, divergence: divergence.as_ref() });
+            let stop = divergence.is_some() && !self.options.keep_going;
+            self.replayed.divergences.extend(divergence);
+            if stop {
+                break;
+            }
+        }
+        self.replayed.ignored = self.comparer.ignored().to_vec();
+        Ok(self.replayed)
+    }
+
+    /// Does a step. What was seen of it; `None` if there is nothing to be done in a box.
+    async fn step(&mut self, number: usize, step: &Step) -> Result<Option<Observed>> {
+        let failed = |e: Error| Error::new(e.kind(), format!("step {number} ({}): {e}", step.tool));
+        match step.tool.as_str() {
+            "exec" => self.exec(&step.params).await.map_err(failed)?,
+            FILE_STEP => self.file(&step.params).await.map_err(failed)?,
+            tool => {
+                if tools::is_no_action(tool) {
+                    return Ok(None);
+                }
+                self.sandbox.tool(tool, Value::Object(step.params.clone())).await.map_err(failed)?;
+            }
+        }
+        match self.record.catch_up()? {
+            Some(step) => Ok(Some(step.observed)),
+            None => {
+                let message = format!("step {number} ({}) is not on the record of the box", step.tool);
+                Err(Error::new(ErrorKind::Failed, message))
+            }
+        }
+    }
+
+    async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
+        let spec = exec_of(params)?;
+        let stdin = params.get("stdin").map(bytes_of).transpose()?;
+        let background = spec.background;
+        let exec = self.sandbox.exec(spec).await?;
+        if let Some(bytes) = stdin {
+            let input = exec.input();
+            // One that does not read it ends as it did before.
+            let _ = input.write(&bytes).await;
+            let _ = input.close().await;
+        }
+        if !background {
+            exec.collect().await;
+        }
+        Ok(())
+    }
+
+    /// What a caller did to files. That it fails is a part of what is compared.
+    async fn file(&self, params: &Map<String, Value>) -> Result<()> {
+        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
+        let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
+        let mode = params.get("mode").and_then(Value::as_u64).map(|mode| mode as u32);
+        let content = || -> Result<Vec<u8>> {
+            if let Some(text) = params.get("content").and_then(Value::as_str) {
+                return Ok(text.as_bytes().to_vec());
+            }
+            let encoded = params.get("content_base64").and_then(Value::as_str);
+            let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
+            STANDARD.decode(encoded.ok_or_else(lost)?).map_err(|_| lost())
+        };
+        let sandbox = &self.sandbox;
+        let path = text("path");
+        let done = match text("op") {
+            "write" => sandbox.write_file(path, &content()?, mode).await,
+            "append" => sandbox.append_file(path, &content()?).await,
+            "mkdir" => sandbox.make_dir(path, flag("parents")).await,
+            "move" => sandbox.move_file(text("from"), text("to"), flag("overwrite")).await,
+            "remove" => sandbox.remove_file(path, flag("recursive")).await,
+            "chmod" => sandbox.chmod(path, mode.unwrap_or_default()).await,
+            other => {
+                let message =
+                    format!("{other:?} of {path} cannot be done again: the record does not hold the files");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        };
+        match done {
+            Err(e) if matches!(e.kind(), ErrorKind::Gone) => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a box came to be in the state after one of its steps.
+#[derive(Debug, Clone, Default)]
+pub struct Jumped {
+    /// The snapshot that it was put on, if there was one.
+    pub snapshot: Option<String>,
+    /// How many steps were done again, if there was none.
+    pub again: usize,
+    /// The first of them that went another way.
+    pub divergence: Option<Divergence>,
+}
+
+impl Sandboxes {
+    /// The trajectory that the record of a box is, and what could not be said in it.
+    pub fn trajectory(&self, id: &str) -> Result<(Trajectory, Vec<String>)> {
+        let mut record = Record::open(self, id)?;
+        record.catch_up()?;
+        Ok(record.steps.finish())
+    }
+
+    /// Puts a box into the state after one of its steps; 0 is what it began with.
+    pub async fn jump(&self, name: &str, step: u64) -> Result<Jumped> {
+        let info = self.info(name).await?;
+        if step == 0 {
+            self.reset(&info.id).await?;
+            return Ok(Jumped::default());
+        }
+        let (mut trajectory, numbers) = {
+            let mut record = Record::open(self, &info.id)?;
+            record.catch_up()?;
+            let numbers = record.steps.numbers().to_vec();
+            (record.steps.finish().0, numbers)
+        };
+        // A snapshot of a step holds its state, whatever was undone since.
+        if let Some(snapshot) = self.snapshot_of_step(&info.id, step).await? {
+            self.restore(&info.id, &snapshot).await?;
+            return Ok(Jumped { snapshot: Some(snapshot), ..Jumped::default() });
+        }
+        let Some(at) = numbers.iter().position(|number| *number == step) else {
+            let message = match numbers.iter().any(|number| *number != 0) {
+                true => format!(
+                    "box {} has no step {step} that led to its state; `glass log {}` shows its steps",
+                    info.id, info.id
+                ),
+                false => format!(
+                    "box {} does not record steps; make it with `--record steps`, or `--record snapshots`",
+                    info.id
+                ),
+            };
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        trajectory.steps.truncate(at + 1);
+        self.reset(&info.id).await?;
+        let sandbox = self.get(&info.id).await?;
+        let options = ReplayOptions::default();
+        let replayed = self.replay(&sandbox, &trajectory, options).await?.run(|_| {}).await?;
+        Ok(Jumped {
+            snapshot: None,
+            again: replayed.done,
+            divergence: replayed.divergences.into_iter().next(),
+        })
+    }
+
+    async fn snapshot_of_step(&self, id: &str, step: u64) -> Result<Option<String>> {
+        let snapshots = self.snapshots().await?;
+        let found = snapshots.into_iter().rev().find(|kept| kept.from == id && kept.step == Some(step));
+        Ok(found.map(|kept| kept.id))
+    }
+
+    /// Takes a trajectory in as the record of a box that is gone. Its id.
+    pub fn import_trajectory(&self, trajectory: &Trajectory) -> Result<String> {
+        let id = new_id()?;
+        let settings = glasshouse_trace::Settings {
+            dir: self.traces_dir().join(&id),
+            blobs: self.blobs_dir(),
+            ..glasshouse_trace::Settings::default()
+        };
+        let mut recorder = glasshouse_trace::Recorder::new(settings);
+        for event in trajectory.to_events(&id) {
+            recorder.record(event);
+        }
+        match recorder.lost() {
+            0 => Ok(id),
+            lost => {
+                let why = recorder.why_lost().unwrap_or("nobody knows why").to_owned();
+                drop(recorder);
+                let _ = std::fs::remove_dir_all(self.traces_dir().join(&id));
+                let message = format!("{lost} events of the trajectory could not be written: {why}");
+                Err(Error::new(ErrorKind::Failed, message))
+            }
+        }
+    }
+}
+
+/// The record of a box, read as it grows.
+struct Record {
+    dir: PathBuf,
+    blobs: PathBuf,
+    position: Position,
+    steps: FromTrace,
+    seen: usize,
+}
+
+impl Record {
+    fn open(house: &Sandboxes, id: &str) -> Result<Record> {
+        let (dir, blobs) = (house.traces_dir().join(id), house.blobs_dir());
+        let steps = FromTrace::new(Blobs::new(&blobs));
+        Ok(Record { dir, blobs, position: Position::default(), steps, seen: 0 })
+    }
+
+    /// Reads what is new: the last step that came to be, if one did.
+    fn catch_up(&mut self) -> Result<Option<Step>> {
+        let mut reader = Reader::open_at(&self.dir, &self.blobs, self.position).map_err(wrong)?;
+        for line in &mut reader {
+            self.steps.feed(&line.map_err(wrong)?).map_err(wrong)?;
+        }
+        self.position = reader.position();
+        let steps = self.steps.steps();
+        let new = (steps.len() > self.seen).then(|| steps.last().cloned()).flatten();
+        self.seen = steps.len();
+        Ok(new)
+    }
+}
+
+/// The command of a plain step.
+fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
+    let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
+    let program = match (params.get("argv"), params.get("shell")) {
+        (Some(argv), None) => {
+            let words = argv.as_array().and_then(|words| {
+                words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+            });
+            Program::Argv(words.ok_or_else(|| invalid("`argv` is a list of words"))?)
+        }
+        (None, Some(line)) => {
+            Program::Shell(line.as_str().ok_or_else(|| invalid("`shell` is a line"))?.to_owned())
+        }
+        _ => return Err(invalid("a command has either `argv` or `shell`")),
+    };
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    let tty = params.get("tty").and_then(|tty| {
+        let number = |name: &str| u16::try_from(tty.get(name)?.as_u64()?).ok();
+        Some(TtySize { rows: number("rows")?, cols: number("cols")? })
+    });
+    Ok(ExecSpec {
+        program,
+        cwd: text("cwd"),
+        user: text("user"),
+        stdin: params.contains_key("stdin"),
+        tty,
+        timeout_ms: params.get("timeout_ms").and_then(Value::as_u64),
+        background: params.get("background").and_then(Value::as_bool).unwrap_or_default(),
+        ..ExecSpec::default()
+    })
+}
+
+/// Text, or bytes in base64.
+fn bytes_of(value: &Value) -> Result<Vec<u8>> {
+    let invalid = || Error::new(ErrorKind::Invalid, "`stdin` is a text, or bytes as `base64`");
+    match value {
+        Value::String(text) => Ok(text.clone().into_bytes()),
+        value => {
+            let encoded = value.get("base64").and_then(Value::as_str).ok_or_else(invalid)?;
+            STANDARD.decode(encoded).map_err(|_| invalid())
+        }
+    }
+}
+
+fn wrong(error: glasshouse_trace::Error) -> Error {
+    Error::new(ErrorKind::Failed, format!("cannot {}", error.with_source()))
+}
