@@ -295,9 +295,12 @@ fn base_filter() -> &'static [u64] {
 mod tests {
     use super::*;
 
-    fn names(users: Users, read_only: bool) -> Vec<(Side, &'static str)> {
-        let source = |path: &str| Source { path: path.into(), dev: 1, ino: 2 };
-        let base = Base {
+    fn source(path: &str) -> Source {
+        Source { path: path.into(), dev: 1, ino: 2 }
+    }
+
+    fn base() -> Base {
+        Base {
             layers: vec![source("/layer")],
             trees: vec![(source("/usr"), "usr".into())],
             user: "user".into(),
@@ -305,7 +308,11 @@ mod tests {
             env: vec![],
             image: crate::spec::Image::Host,
             chain: vec![],
-        };
+        }
+    }
+
+    fn names(users: Users, read_only: bool) -> Vec<(Side, &'static str)> {
+        let base = base();
         let top = Top::Directory(source("/top"));
         let guest = GuestConfig::default();
         let (generation, memory_bytes) = (0, None);
@@ -364,19 +371,10 @@ mod tests {
 
     #[test]
     fn only_tagging_keeps_more_than_what_changing_users_needs() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
-        };
+        let base = base();
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
-            let top = Top::Directory(source.clone());
+            let top = Top::Directory(source("/top"));
             let (generation, read_only, memory_bytes) = (0, false, None);
             let base = &base;
             kept_capabilities(&Decisions { base, top, generation, users, read_only, memory_bytes, guest })
@@ -389,18 +387,9 @@ mod tests {
 
     #[test]
     fn files_in_memory_leave_half_of_it_to_the_commands() {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
-        };
+        let base = base();
         let rooms = |memory_bytes, read_only| {
-            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
             let plan = plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest });
             let room = |planned: &PlannedStep| match &planned.step {
