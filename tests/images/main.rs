@@ -1,5 +1,6 @@
 //! Images: made by real tools, pulled from a real registry, imported from files, run in boxes, and made by enemies.
 
+mod attributes;
 mod forgery;
 mod hostile;
 mod import;

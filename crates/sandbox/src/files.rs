@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use glasshouse_linux::archive;
+use glasshouse_linux::archive::{self, Bits};
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 use glasshouse_protocol::{Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request};
@@ -144,7 +144,7 @@ impl Sandbox {
         let path = from.to_owned();
         let packing = blocking(move || {
             let shown = path.display().to_string();
-            archive::pack(&path, PieceWriter { pieces, piece: Vec::new() })
+            archive::pack(&path, Bits::Permissions, PieceWriter { pieces, piece: Vec::new() })
                 .context(format_args!("read {shown}"))
         });
         let room = ExecInput::first_room();

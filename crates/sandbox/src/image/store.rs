@@ -200,6 +200,12 @@ impl Incoming {
         Ok(dir)
     }
 
+    /// Takes away what was unpacked for nothing.
+    pub(super) fn discard(&self, name: &str) -> Result<()> {
+        tree::remove(self._lock.as_fd(), name)
+            .context(format_args!("remove {name} of {}", self.path().display()))
+    }
+
     /// Moves layers to their places, once all that is in them is on the disk.
     pub(super) fn publish(&self, layers: &[String]) -> Result<()> {
         if layers.is_empty() {
