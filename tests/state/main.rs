@@ -17,5 +17,6 @@ mod rerun;
 mod reset;
 mod snapshots;
 mod stage;
+mod store;
 mod tasks;
 mod writers;

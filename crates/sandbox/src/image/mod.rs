@@ -40,7 +40,7 @@ pub(crate) use reference::Reference;
 pub use registry::Credentials;
 pub use store::ImageInfo;
 pub(crate) use store::references;
-pub(crate) use store::{Incoming, clean_incoming, image};
+pub(crate) use store::{Incoming, clean_incoming, clean_records, image};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
