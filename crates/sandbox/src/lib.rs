@@ -52,8 +52,8 @@ pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState,
 };
 pub use state::{
-    Content, Diff, DiffOptions, Difference, DigestInfo, Exported, Imported, Packed, SnapshotOptions, Thing,
-    Verified,
+    Content, Diff, DiffOptions, Difference, DigestInfo, ExportOptions, Exported, Imported, Packed,
+    SnapshotOptions, Thing, Verified,
 };
 pub use task::{TaskInfo, TaskPhase, TaskSpec};
 

@@ -32,7 +32,7 @@ use glasshouse_linux::rustix;
 use glasshouse_linux::unpack::Chain;
 use glasshouse_protocol::plan::Source;
 
-pub(crate) use commit::take_layer;
+pub(crate) use commit::Intake;
 pub use manifest::ImageConfig;
 pub(crate) use manifest::digest_text;
 pub use pull::{PullOptions, PullPhase, PullProgress, Stop};
