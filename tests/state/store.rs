@@ -270,7 +270,7 @@ impl Store {
     /// Nothing but what somebody refers to, and that as it was.
     fn tidy(&mut self, chains: BTreeMap<String, Vec<String>>, shown: &str) {
         let mut wanted: BTreeSet<String> = chains.into_values().flatten().collect();
-        assert_eq!(names(&self.path("boxes")), [self.stage.id.clone()], "{shown}");
+        assert_eq!(names(&self.path("boxes")), [self.stage.id.as_str()], "{shown}");
         let text = std::fs::read(self.path("boxes").join(&self.stage.id).join("box.json")).expect("it lives");
         let value: Value = serde_json::from_slice(&text).expect("a record is JSON");
         assert_eq!(value.get("pending"), None, "{shown}");
