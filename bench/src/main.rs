@@ -64,7 +64,7 @@ fn run() -> Result<bool> {
         }
         Asked::Measure(options) => options,
     };
-    if options.ordinary {
+    if options.common.ordinary {
         let report = pass(Mode::Rootless, &options, options.glass.clone())?;
         print(&report.to_json().to_string())?;
         return Ok(true);
@@ -79,11 +79,11 @@ fn run() -> Result<bool> {
         reports.push(pass(Mode::Rootless, &options, glass)?);
     }
     print(&table::all(&machine, &options, &reports))?;
-    if let Some(path) = &options.json {
+    if let Some(path) = &options.common.json {
         let all = json!({
             "machine": machine.to_json(),
-            "rounds": options.rounds,
-            "seed": options.seed,
+            "rounds": options.common.rounds,
+            "seed": options.common.seed,
             "reports": reports.iter().map(|report| report.to_json_with_figures()).collect::<Vec<_>>(),
         });
         std::fs::write(path, format!("{all:#}\n"))

@@ -70,7 +70,7 @@ pub(crate) async fn of_idle_boxes(stage: &Stage, options: &Options, interrupt: &
     let before = Reading::take()?;
     let mut made = Vec::new();
     let filled = fill(stage, options.boxes, &mut made, interrupt).await;
-    let result = filled.and_then(|()| compare(&before, &made, options.ordinary));
+    let result = filled.and_then(|()| compare(&before, &made, options.common.ordinary));
     for (id, _) in &made {
         stage.house.destroy(id).await.with_context(|| format!("cannot remove box {id}"))?;
     }

@@ -32,25 +32,97 @@ Usage: cargo run --release -p glasshouse-bench -- [OPTIONS]
 As root it measures twice: as root, and as an ordinary user. Figures are told, never judged: the exit code is 0
 unless something could not be measured that should have been.";
 
-/// What was asked for.
+/// What both walks understand.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub(crate) struct Common {
     pub(crate) rounds: usize,
-    pub(crate) boxes: usize,
-    pub(crate) only: Vec<String>,
-    pub(crate) home: PathBuf,
-    pub(crate) glass: Glass,
     pub(crate) seed: u64,
     pub(crate) json: Option<PathBuf>,
     /// We are the second pass: print what was measured as JSON, for the first.
     pub(crate) ordinary: bool,
 }
 
+impl Common {
+    pub(crate) fn new(rounds: usize) -> Common {
+        Common { rounds, seed: 1, json: None, ordinary: false }
+    }
+
+    /// Takes the option that the words are at, if it is one of these. Whether it was.
+    pub(crate) fn take(&mut self, words: &mut Words<impl Iterator<Item = String>>) -> Result<bool> {
+        match words.name.as_str() {
+            "--rounds" => self.rounds = words.number()?,
+            "--seed" => self.seed = words.value()?.parse().context("a seed is a whole number")?,
+            "--json" => self.json = Some(PathBuf::from(words.value()?)),
+            "--ordinary" => self.ordinary = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The same for the second pass, which tells the first and writes no file.
+    pub(crate) fn for_ordinary(&self) -> Vec<String> {
+        vec!["--ordinary".into(), format!("--rounds={}", self.rounds), format!("--seed={}", self.seed)]
+    }
+}
+
+/// The words of a command line, option by option: both `--name value` and `--name=value`.
+pub(crate) struct Words<I> {
+    args: I,
+    /// The option that we are at.
+    pub(crate) name: String,
+    inline: Option<String>,
+}
+
+impl<I: Iterator<Item = String>> Words<I> {
+    pub(crate) fn new(args: I) -> Words<I> {
+        Words { args, name: String::new(), inline: None }
+    }
+
+    /// Goes to the next option. Whether there is one.
+    pub(crate) fn go_on(&mut self) -> bool {
+        let Some(arg) = self.args.next() else { return false };
+        (self.name, self.inline) = match arg.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (arg, None),
+        };
+        true
+    }
+
+    pub(crate) fn value(&mut self) -> Result<String> {
+        let value = self.inline.take().or_else(|| self.args.next());
+        value.with_context(|| format!("{} wants a value", self.name))
+    }
+
+    pub(crate) fn number(&mut self) -> Result<usize> {
+        let text = self.value()?;
+        match text.parse() {
+            Ok(0) | Err(_) => {
+                bail!("{} wants a whole number from 1 on, and {text:?} is none", self.name)
+            }
+            Ok(number) => Ok(number),
+        }
+    }
+
+    pub(crate) fn absolute(&mut self) -> Result<PathBuf> {
+        Ok(std::path::absolute(self.value()?)?)
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) common: Common,
+    pub(crate) boxes: usize,
+    pub(crate) only: Vec<String>,
+    pub(crate) home: PathBuf,
+    pub(crate) glass: Glass,
+}
+
 /// What the command line says.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Asked<T> {
     Help,
-    Measure(Options),
+    Measure(T),
 }
 
 impl Options {
@@ -61,62 +133,38 @@ impl Options {
 
     /// The same for the second pass. Its home and its program are told anew, where it can reach them.
     pub(crate) fn for_ordinary(&self) -> Vec<String> {
-        let mut args = vec!["--ordinary".to_owned()];
-        for (name, value) in
-            [("--rounds", self.rounds as u64), ("--boxes", self.boxes as u64), ("--seed", self.seed)]
-        {
-            args.extend([name.to_owned(), value.to_string()]);
-        }
-        for only in &self.only {
-            args.extend(["--only".to_owned(), only.clone()]);
-        }
+        let mut args = self.common.for_ordinary();
+        args.push(format!("--boxes={}", self.boxes));
+        args.extend(self.only.iter().map(|only| format!("--only={only}")));
         args
     }
 }
 
-pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Asked> {
+pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Asked<Options>> {
     let mut options = Options {
-        rounds: ROUNDS,
+        common: Common::new(ROUNDS),
         boxes: BOXES,
         only: Vec::new(),
         home: PathBuf::from("/var/tmp"),
         glass: Glass::Unknown,
-        seed: 1,
-        json: None,
-        ordinary: false,
     };
-    let mut args = args;
-    while let Some(arg) = args.next() {
-        // Both `--name value` and `--name=value`.
-        let (name, inline) = match arg.split_once('=') {
-            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-            None => (arg, None),
-        };
-        let mut value =
-            || inline.clone().or_else(|| args.next()).with_context(|| format!("{name} wants a value"));
-        match name.as_str() {
-            "--rounds" => options.rounds = number(&name, &value()?)?,
-            "--quick" => options.rounds = ROUNDS_QUICK,
-            "--boxes" => options.boxes = number(&name, &value()?)?,
-            "--only" => options.only.push(value()?),
-            "--home" => options.home = std::path::absolute(value()?)?,
-            "--glass" => options.glass = Glass::At(std::path::absolute(value()?)?),
-            "--no-glass" => options.glass = Glass::Missing(value()?),
-            "--seed" => options.seed = value()?.parse().context("a seed is a whole number")?,
-            "--json" => options.json = Some(PathBuf::from(value()?)),
-            "--ordinary" => options.ordinary = true,
+    let mut words = Words::new(args);
+    while words.go_on() {
+        if options.common.take(&mut words)? {
+            continue;
+        }
+        match words.name.as_str() {
+            "--quick" => options.common.rounds = ROUNDS_QUICK,
+            "--boxes" => options.boxes = words.number()?,
+            "--only" => options.only.push(words.value()?),
+            "--home" => options.home = words.absolute()?,
+            "--glass" => options.glass = Glass::At(words.absolute()?),
+            "--no-glass" => options.glass = Glass::Missing(words.value()?),
             "--help" | "-h" => return Ok(Asked::Help),
-            _ => bail!("{name:?} is no option; --help lists them"),
+            name => bail!("{name:?} is no option; --help lists them"),
         }
     }
     Ok(Asked::Measure(options))
-}
-
-fn number(name: &str, text: &str) -> Result<usize> {
-    match text.parse() {
-        Ok(0) | Err(_) => bail!("{name} wants a whole number from 1 on, and {text:?} is none"),
-        Ok(number) => Ok(number),
-    }
 }
 
 #[cfg(test)]
@@ -133,7 +181,7 @@ mod tests {
     #[test]
     fn values_follow_or_are_joined() {
         let options = options(&["--rounds=7", "--boxes", "3", "--only", "exec", "--only=memory"]).unwrap();
-        assert_eq!((options.rounds, options.boxes), (7, 3));
+        assert_eq!((options.common.rounds, options.boxes), (7, 3));
         assert!(options.wants("exec/library") && options.wants("memory") && !options.wants("first/bwrap"));
     }
 
@@ -142,8 +190,9 @@ mod tests {
         let first = options(&["--rounds=7", "--boxes=3", "--seed=9", "--only=exec"]).unwrap();
         let again = first.for_ordinary();
         let second = options(&again.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-        assert!(second.ordinary);
-        assert_eq!((second.rounds, second.boxes, second.seed, second.only), (7, 3, 9, first.only));
+        assert!(second.common.ordinary);
+        assert_eq!((second.common.rounds, second.common.seed), (7, 9));
+        assert_eq!((second.boxes, second.only), (3, first.only));
     }
 
     #[test]

@@ -22,6 +22,10 @@ impl Mode {
             Mode::Rootless => "rootless",
         }
     }
+
+    pub(crate) fn of_name(name: &Value) -> Option<Mode> {
+        [Mode::Root, Mode::Rootless].into_iter().find(|mode| name == mode.name())
+    }
 }
 
 /// What is measured.
@@ -73,6 +77,47 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
+impl Outcome {
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        match self {
+            Outcome::Sampled(samples) => samples.figures(),
+            Outcome::Missing(_) | Outcome::Failed(_) => None,
+        }
+    }
+
+    /// Writes it into a row, for the first pass to read.
+    pub(crate) fn put(&self, row: &mut Value) {
+        match self {
+            Outcome::Sampled(samples) => row["samples_ns"] = json!(samples.nanoseconds()),
+            Outcome::Missing(why) => row["missing"] = json!(why),
+            Outcome::Failed(why) => row["failed"] = json!(why),
+        }
+    }
+
+    /// Reads it from a row.
+    pub(crate) fn of_row(row: &Value) -> Option<Outcome> {
+        let word = |key: &str| row[key].as_str().map(str::to_owned);
+        match (row["samples_ns"].as_array(), word("missing"), word("failed")) {
+            (Some(samples), ..) => Some(Outcome::Sampled(Samples::from_nanoseconds(
+                samples.iter().filter_map(Value::as_u64).collect(),
+            ))),
+            (_, Some(why), _) => Some(Outcome::Missing(why)),
+            (_, _, Some(why)) => Some(Outcome::Failed(why)),
+            _ => None,
+        }
+    }
+}
+
+/// Writes figures into a row, for whoever reads the file.
+pub(crate) fn put_figures(figures: &Figures, row: &mut Value) {
+    let us = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
+    row["count"] = json!(figures.count);
+    let times = [figures.min, figures.p50, figures.p90, figures.p99];
+    for (key, time) in ["min_us", "p50_us", "p90_us", "p99_us"].into_iter().zip(times) {
+        row[key] = json!(us(time));
+    }
+}
+
 /// What one pass has found out.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
@@ -91,35 +136,19 @@ impl Row {
     }
 
     pub(crate) fn figures(&self) -> Option<Figures> {
-        match &self.outcome {
-            Outcome::Sampled(samples) => samples.figures(),
-            Outcome::Missing(_) | Outcome::Failed(_) => None,
-        }
+        self.outcome.figures()
     }
 
     fn to_json(&self) -> Value {
         let mut value = json!({ "row": self.name() });
-        match &self.outcome {
-            Outcome::Sampled(samples) => value["samples_ns"] = json!(samples.nanoseconds()),
-            Outcome::Missing(why) => value["missing"] = json!(why),
-            Outcome::Failed(why) => value["failed"] = json!(why),
-        }
+        self.outcome.put(&mut value);
         value
     }
 
     fn from_json(value: &Value) -> Option<Row> {
         let (measure, contender) = value["row"].as_str()?.split_once('/')?;
         let measure = Measure::ALL.into_iter().find(|m| m.name() == measure)?;
-        let word = |key: &str| value[key].as_str().map(str::to_owned);
-        let outcome = match (value["samples_ns"].as_array(), word("missing"), word("failed")) {
-            (Some(samples), ..) => Outcome::Sampled(Samples::from_nanoseconds(
-                samples.iter().filter_map(Value::as_u64).collect(),
-            )),
-            (_, Some(why), _) => Outcome::Missing(why),
-            (_, _, Some(why)) => Outcome::Failed(why),
-            _ => return None,
-        };
-        Some(Row { measure, contender: contender.into(), outcome })
+        Some(Row { measure, contender: contender.into(), outcome: Outcome::of_row(value)? })
     }
 }
 
@@ -156,15 +185,9 @@ impl Report {
     /// All of it and what follows from it, for whoever reads the file.
     pub(crate) fn to_json_with_figures(&self) -> Value {
         let mut value = self.to_json();
-        let us = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
         for (json, row) in value["rows"].as_array_mut().into_iter().flatten().zip(&self.rows) {
-            if let Some(f) = row.figures() {
-                json["count"] = json!(f.count);
-                for (key, time) in
-                    [("min_us", f.min), ("p50_us", f.p50), ("p90_us", f.p90), ("p99_us", f.p99)]
-                {
-                    json[key] = json!(us(time));
-                }
+            if let Some(figures) = row.figures() {
+                put_figures(&figures, json);
                 json["p50_to_bare"] = json!(self.ratio(row, "bare"));
                 json["p50_to_bwrap"] = json!(self.ratio(row, "bwrap"));
             }
@@ -183,7 +206,7 @@ impl Report {
             }),
         };
         Some(Report {
-            mode: [Mode::Root, Mode::Rootless].into_iter().find(|mode| value["mode"] == mode.name())?,
+            mode: Mode::of_name(&value["mode"])?,
             rows: value["rows"].as_array()?.iter().map(Row::from_json).collect::<Option<_>>()?,
             memory,
             level: word("level")?,

@@ -33,9 +33,9 @@ pub(crate) async fn all(
         |Contender { rows, turn }| Runner { samples: vec![Samples::default(); rows.len()], rows, turn };
     let mut runners: Vec<Runner> = field.contenders.into_iter().map(fresh).collect();
     let mut order: Vec<usize> = (0..runners.len()).collect();
-    let mut dice = Dice(options.seed);
-    let progress = Progress { mode, rounds: options.rounds, shown: std::io::stderr().is_terminal() };
-    for round in 0..WARM_UP_ROUNDS + options.rounds {
+    let mut dice = Dice(options.common.seed);
+    let progress = Progress { mode, rounds: options.common.rounds, shown: std::io::stderr().is_terminal() };
+    for round in 0..WARM_UP_ROUNDS + options.common.rounds {
         progress.show(round);
         dice.shuffle(&mut order);
         for &at in &order {

@@ -18,7 +18,7 @@ pub(crate) fn all(machine: &Machine, options: &Options, reports: &[Report]) -> S
     let mut lines = machine.lines();
     lines.push(format!(
         "{} rounds, every contender once in each, in shuffled order (seed {}); times in ms, ratios of p50",
-        options.rounds, options.seed
+        options.common.rounds, options.common.seed
     ));
     for report in reports {
         lines.push(String::new());

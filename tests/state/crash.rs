@@ -3,7 +3,7 @@
 use crate::stage::Stage;
 
 /// Rounds for each mode.
-const ROUNDS: u64 = 100;
+const ROUNDS: u64 = 60;
 
 #[test]
 fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {

@@ -19,5 +19,6 @@ mod reset;
 mod snapshots;
 mod stage;
 mod steps;
+mod store;
 mod tasks;
 mod writers;

@@ -12,7 +12,7 @@ impl Stage {
     fn root(&self) -> PathBuf {
         let root = self.house.path().join("root");
         let line = "set -e; umask 022; mkdir -p \"$1\"; cd \"$1\"; mkdir -p etc tmp proc sys dev work usr/bin; \
-            for p in sh cat ls rm mv stat mkdir ln chmod; do f=$(readlink -f $(command -v $p)); cp \"$f\" usr/bin/$p; \
+            for p in sh cat ls rm mv stat mkdir ln chmod truncate du; do f=$(readlink -f $(command -v $p)); cp \"$f\" usr/bin/$p; \
             ldd \"$f\" | grep -o '/[^ ]*' | while read l; do mkdir -p \".$(dirname $l)\"; cp -L \"$l\" \".$l\"; done; \
             done; ln -s usr/bin bin; echo 'root:x:0:0::/:/bin/sh' > etc/passwd; echo old > work/old; chmod 1777 tmp work";
         let done = Command::new("sh").args(["-c", line, "sh"]).arg(&root).status();
@@ -101,6 +101,87 @@ fn a_snapshot_goes_to_another_home() {
             other.ok(&["snapshots", "remove", "moved"]);
             assert_eq!(other.layers(), [""; 0], "{modes:?}");
         }
+    }
+}
+
+/// What layers, links and holes a state has: two snapshots, and what was done before each.
+const FIRST: &str = "set -e; umask 022; cd /work; echo one > a; ln a b; mkdir d; ln a d/c; echo hidden > secret; \
+    truncate -s 1T sparse; printf end >> sparse; ln -s a link";
+const SECOND: &str =
+    "set -e; cd /work; rm secret d/c; echo two > new; ln new new2; chmod 600 a; mkdir e; mv e f";
+const LOOK: &str = "cd /work; stat -c '%n %s %h %a' *; du -k sparse; cat a b new";
+
+#[test]
+fn layers_links_and_holes_go_along() {
+    for stage in Stage::each(&[]) {
+        let id = stage.rooted();
+        stage.sh_in(&id, FIRST);
+        let first = stage.ok(&["snapshot", &id]);
+        stage.sh_in(&id, SECOND);
+        let second = stage.ok(&["snapshot", &id]);
+        let seen = stage.sh_in(&stage.ok(&["fork", &second]), LOOK);
+        let digests = [&first, &second].map(|snapshot| stage.ok(&["digest", snapshot]));
+        let mut files = Vec::new();
+        for (snapshot, flat, layers) in
+            [(&first, false, 2), (&second, false, 3), (&first, true, 1), (&second, true, 1)]
+        {
+            let file = stage.house.path().join("home/state").display().to_string();
+            let args = ["export", snapshot, "-o", &file, "--flat"];
+            let told = stage.json(&args[..if flat { 5 } else { 4 }]);
+            assert_eq!(told["layers"], layers, "{told}");
+            files.push(std::fs::read(&file).expect("it was written"));
+            assert!(files[files.len() - 1].len() < 50 << 20, "holes are in it");
+        }
+        for other in Stage::each(&[]) {
+            let modes = (stage.house.mode, other.house.mode);
+            let here = other.house.path().join("home/state").display().to_string();
+            let take = |bytes: &[u8]| {
+                std::fs::write(&here, bytes).expect("it can be written");
+                give(&other, &here);
+                other.json(&["import", &here])
+            };
+            let imported = [take(&files[0]), take(&files[1])];
+            assert_eq!(other.layers().len(), 3, "{modes:?}: what both stand on is here once");
+            for (told, digest) in imported.iter().zip(&digests) {
+                assert_eq!(
+                    (&told["digest"], &told["exact"]),
+                    (&digest.as_str().into(), &true.into()),
+                    "{modes:?}"
+                );
+            }
+            let fork = other.ok(&["fork", imported[1]["id"].as_str().expect("an id")]);
+            assert_eq!(other.sh_in(&fork, LOOK), seen, "{modes:?}");
+            other.ok(&["kill", &fork]);
+            for told in &imported {
+                other.ok(&["snapshots", "remove", told["id"].as_str().expect("an id")]);
+            }
+            assert_eq!(other.layers(), [""; 0], "{modes:?}");
+            // Flat, what is hidden stays where it is.
+            let told = take(&files[3]);
+            let layers = other.layers();
+            assert_eq!((told["digest"].as_str(), layers.len()), (Some(digests[1].as_str()), 1), "{modes:?}");
+            let tree = other.house.home().join("layers").join(&layers[0]).join("tree/work");
+            assert!(tree.join("new2").exists() && !tree.join("secret").exists(), "{modes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_an_older_version_is_read() {
+    for stage in Stage::each(&[]) {
+        let file = stage.house.path().join("home/state").display().to_string();
+        std::fs::write(&file, include_bytes!("fixtures/snapshot-1.tar.zst")).expect("it can be written");
+        give(&stage, &file);
+        let told = stage.json(&["import", &file]);
+        assert_eq!(told["exact"], true, "{told}");
+        let fork = stage.ok(&["fork", told["id"].as_str().expect("an id")]);
+        let out = stage.house.path().join("home/out");
+        stage.ok(&["cp", &format!("{fork}:/work"), &out.display().to_string()]);
+        let read = |name: &str| std::fs::read_to_string(out.join(name)).expect("it was copied");
+        assert_eq!(
+            (read("a/f").as_str(), read("a/link").as_str(), read("new").as_str()),
+            ("one\n", "one\n", "new\n")
+        );
     }
 }
 

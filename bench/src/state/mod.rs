@@ -1,9 +1,11 @@
-//! `glass-bench state`: what it costs to keep, to reset, to fork and to go back, beside a plain `cp -a` and `docker
-//! commit` of the same tree; against the number of files and the bytes that changed.
+//! `glass-bench state`: what it costs to keep, to reset, to fork, to go back and to take a digest, beside a plain `cp -a`
+//! and `docker commit` of the same tree; against the number of files and the bytes that changed.
 //!
 //! The walk: `options` → one pass for each disk and each user (an ordinary user's in a process of its own) → for each
-//! size a tree in a box (`tree`) → rounds in shuffled order → `report`, `table`, `plot`.
+//! size a tree in a box (`tree`) → rounds in shuffled order → a tree that came to be by many snapshots (`history`) →
+//! `report`, `table`, `plot`.
 
+mod history;
 mod options;
 mod plot;
 mod report;
@@ -21,10 +23,12 @@ use serde_json::{Value, json};
 
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
+use crate::options::Asked;
 use crate::ordinary::ORDINARY;
 use crate::report::Mode;
 use crate::round::Dice;
-use options::{Asked, Options};
+use history::History;
+use options::Options;
 use report::Pass;
 use tree::Tree;
 
@@ -40,7 +44,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
         }
         Asked::Measure(options) => options,
     };
-    if let (true, Some(home)) = (options.ordinary, options.homes.first()) {
+    if let (true, Some(home)) = (options.common.ordinary, options.homes.first()) {
         crate::print(&pass(Mode::Rootless, &options, home)?.to_json().to_string())?;
         return Ok(true);
     }
@@ -55,9 +59,9 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     }
     let machine = Machine::look(options.homes.first().map_or(Path::new("/"), |home| home))?;
     crate::print(&table::all(&machine, &options, &passes))?;
-    if let Some(path) = &options.json {
+    if let Some(path) = &options.common.json {
         let all = json!({
-            "machine": machine.to_json(), "rounds": options.rounds, "seed": options.seed,
+            "machine": machine.to_json(), "rounds": options.common.rounds, "seed": options.common.seed,
             "passes": passes.iter().map(Pass::to_json_with_figures).collect::<Vec<_>>(),
         });
         write(path, &format!("{all:#}\n"))?;
@@ -98,19 +102,32 @@ fn pass(mode: Mode, options: &Options, home: &Path) -> Result<Pass> {
             measured?;
             pass.rows.extend(rows);
         }
+        let mut history = History::grow(home).await?;
+        let read = reads(&mut history, options, &interrupt).await;
+        let rows = history.clear().await?;
+        read?;
+        pass.rows.extend(rows);
         Ok(pass)
     })
 }
 
 async fn rounds(tree: &mut Tree, options: &Options, interrupt: &Interrupt) -> Result<()> {
     let mut order: Vec<usize> = (0..tree.turns()).collect();
-    let mut dice = Dice(options.seed);
-    for round in 0..WARM_UP_ROUNDS + options.rounds {
+    let mut dice = Dice(options.common.seed);
+    for round in 0..WARM_UP_ROUNDS + options.common.rounds {
         dice.shuffle(&mut order);
         for &turn in &order {
             interrupt.check().await?;
             tree.take(turn, round, round >= WARM_UP_ROUNDS).await?;
         }
+    }
+    Ok(())
+}
+
+async fn reads(history: &mut History, options: &Options, interrupt: &Interrupt) -> Result<()> {
+    for round in 0..WARM_UP_ROUNDS + options.common.rounds {
+        interrupt.check().await?;
+        history.take(round >= WARM_UP_ROUNDS).await?;
     }
     Ok(())
 }

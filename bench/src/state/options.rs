@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
+
+use crate::options::{Asked, Common, Words};
 
 /// Rounds unless said otherwise.
 const ROUNDS: usize = 50;
@@ -18,8 +20,8 @@ const BYTES: usize = 4096;
 const BYTES_MANY: usize = 16 << 20;
 
 pub(super) const HELP: &str = "\
-What it costs to keep, to reset, to fork and to go back, against the number of files and the bytes that changed,
-beside a plain `cp -a` and `docker commit` of the same tree.
+What it costs to keep, to reset, to fork, to go back and to take a digest, against the number of files and the bytes
+that changed, beside a plain `cp -a` and `docker commit` of the same tree; and to read what 1000 snapshots wrote.
 
 Usage: cargo run --release -p glasshouse-bench -- state [OPTIONS]
 
@@ -35,21 +37,10 @@ Usage: cargo run --release -p glasshouse-bench -- state [OPTIONS]
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    pub(super) rounds: usize,
+    pub(super) common: Common,
     pub(super) million: bool,
     pub(super) homes: Vec<PathBuf>,
-    pub(super) seed: u64,
-    pub(super) json: Option<PathBuf>,
     pub(super) plot: Option<PathBuf>,
-    /// We are the second pass: print what was measured as JSON, for the first.
-    pub(super) ordinary: bool,
-}
-
-/// What the command line says.
-#[derive(Debug)]
-pub(super) enum Asked {
-    Help,
-    Measure(Options),
 }
 
 impl Options {
@@ -65,8 +56,7 @@ impl Options {
 
     /// The same for the second pass, which is told its home anew.
     pub(super) fn for_ordinary(&self) -> Vec<String> {
-        let mut args: Vec<String> =
-            vec!["--ordinary".into(), format!("--rounds={}", self.rounds), format!("--seed={}", self.seed)];
+        let mut args = self.common.for_ordinary();
         if self.million {
             args.push("--million".into());
         }
@@ -74,38 +64,21 @@ impl Options {
     }
 }
 
-pub(super) fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked> {
-    let mut options = Options {
-        rounds: ROUNDS,
-        million: false,
-        homes: Vec::new(),
-        seed: 1,
-        json: None,
-        plot: None,
-        ordinary: false,
-    };
-    while let Some(arg) = args.next() {
-        let (name, inline) = match arg.split_once('=') {
-            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-            None => (arg, None),
-        };
-        let mut value =
-            || inline.clone().or_else(|| args.next()).with_context(|| format!("{name} wants a value"));
-        match name.as_str() {
-            "--rounds" => options.rounds = value()?.parse().context("rounds are a whole number")?,
-            "--quick" => options.rounds = ROUNDS_QUICK,
-            "--million" => options.million = true,
-            "--home" => options.homes.push(std::path::absolute(value()?)?),
-            "--seed" => options.seed = value()?.parse().context("a seed is a whole number")?,
-            "--json" => options.json = Some(PathBuf::from(value()?)),
-            "--plot" => options.plot = Some(PathBuf::from(value()?)),
-            "--ordinary" => options.ordinary = true,
-            "--help" | "-h" => return Ok(Asked::Help),
-            _ => bail!("{name:?} is no option of `state`; --help lists them"),
+pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Asked<Options>> {
+    let mut options = Options { common: Common::new(ROUNDS), million: false, homes: Vec::new(), plot: None };
+    let mut words = Words::new(args);
+    while words.go_on() {
+        if options.common.take(&mut words)? {
+            continue;
         }
-    }
-    if options.rounds == 0 {
-        bail!("--rounds wants a whole number from 1 on");
+        match words.name.as_str() {
+            "--quick" => options.common.rounds = ROUNDS_QUICK,
+            "--million" => options.million = true,
+            "--home" => options.homes.push(words.absolute()?),
+            "--plot" => options.plot = Some(PathBuf::from(words.value()?)),
+            "--help" | "-h" => return Ok(Asked::Help),
+            name => bail!("{name:?} is no option of `state`; --help lists them"),
+        }
     }
     if options.homes.is_empty() {
         options.homes = vec!["/var/tmp".into(), "/dev/shm".into()];
@@ -128,8 +101,8 @@ mod tests {
     fn the_second_pass_measures_the_same() {
         let first = options(&["--rounds", "7", "--million", "--seed=3"]).unwrap();
         let second = options(&first.for_ordinary().iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-        assert!(second.ordinary);
-        assert_eq!((second.rounds, second.seed, second.sizes()), (7, 3, first.sizes()));
+        assert!(second.common.ordinary);
+        assert_eq!((second.common.rounds, second.common.seed, second.sizes()), (7, 3, first.sizes()));
     }
 
     #[test]

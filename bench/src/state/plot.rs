@@ -4,117 +4,220 @@ use std::fmt::Write as _;
 
 use super::report::{Pass, Verb};
 
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 320.0;
+/// One panel; two stand side by side.
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 340.0;
+const COLUMNS: usize = 2;
 /// Room for the axes, and for the names of the lines at the right.
-const LEFT: f64 = 60.0;
-const RIGHT: f64 = 110.0;
-const TOP: f64 = 40.0;
-const BOTTOM: f64 = 45.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 160.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 50.0;
+/// Names of lines are no closer than this.
+const LABEL_HEIGHT: f64 = 14.0;
+
+/// What is drawn, and how.
+const LINES: [(Verb, &str); 8] = [
+    (Verb::Snapshot, "#0072b2"),
+    (Verb::Restore, "#56b4e9"),
+    (Verb::Reset, "#009e73"),
+    (Verb::Fork, "#cc79a7"),
+    (Verb::Digest, "#7f6000"),
+    (Verb::DigestCold, "#b59b00"),
+    (Verb::Copy, "#d55e00"),
+    (Verb::Commit, "#e69f00"),
+];
+
+/// One line: medians in milliseconds against the number of files.
+struct Line {
+    verb: Verb,
+    colour: &'static str,
+    points: Vec<(f64, f64)>,
+}
+
 /// Ends of the axes, as powers of ten: files, and milliseconds.
-const FILES: (f64, f64) = (2.0, 6.0);
-const MILLISECONDS: (f64, f64) = (-1.0, 5.0);
+struct Axes {
+    files: (i32, i32),
+    ms: (i32, i32),
+}
 
-fn colour(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Snapshot => "#0072b2",
-        Verb::Held => "#999999",
-        Verb::Restore => "#56b4e9",
-        Verb::Reset => "#009e73",
-        Verb::Fork => "#cc79a7",
-        Verb::Copy => "#d55e00",
-        Verb::Commit => "#e69f00",
+impl Axes {
+    /// Wide enough for every panel, so that they can be compared.
+    fn around(lines: &[Vec<Line>]) -> Axes {
+        let points = || lines.iter().flatten().flat_map(|line| &line.points);
+        let span = |values: &dyn Fn() -> Vec<f64>| {
+            let logs: Vec<f64> = values().iter().map(|value| value.log10()).collect();
+            let least = logs.iter().copied().fold(f64::INFINITY, f64::min).floor();
+            let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil();
+            // Also where nothing was measured, and where everything is the same.
+            if least.is_finite() { (least as i32, (most as i32).max(least as i32 + 1)) } else { (0, 1) }
+        };
+        let files = span(&|| points().map(|(files, _)| *files).collect());
+        Axes { files, ms: span(&|| points().map(|(_, ms)| *ms).collect()) }
     }
-}
 
-fn x(files: f64) -> f64 {
-    LEFT + (files.log10() - FILES.0) / (FILES.1 - FILES.0) * (WIDTH - LEFT - RIGHT)
-}
+    fn x(&self, files: f64) -> f64 {
+        let (from, to) = (f64::from(self.files.0), f64::from(self.files.1));
+        LEFT + (files.log10() - from) / (to - from) * (WIDTH - LEFT - RIGHT)
+    }
 
-fn y(ms: f64) -> f64 {
-    let share = (ms.log10() - MILLISECONDS.0) / (MILLISECONDS.1 - MILLISECONDS.0);
-    HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
+    fn y(&self, ms: f64) -> f64 {
+        let (from, to) = (f64::from(self.ms.0), f64::from(self.ms.1));
+        HEIGHT - BOTTOM - (ms.log10() - from) / (to - from) * (HEIGHT - TOP - BOTTOM)
+    }
 }
 
 /// One panel for each pass.
 pub(super) fn svg(passes: &[Pass]) -> String {
+    let lines: Vec<Vec<Line>> = passes.iter().map(lines).collect();
+    let axes = Axes::around(&lines);
+    let (columns, rows) = (passes.len().clamp(1, COLUMNS), passes.len().div_ceil(COLUMNS));
     let mut text = String::new();
     // Nothing fails that writes to a string.
     let _ = writeln!(
         text,
-        "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{}' font-family='sans-serif' font-size='11'>",
-        HEIGHT * passes.len() as f64
+        "<svg xmlns='http://www.w3.org/2000/svg' width='{}' height='{}' font-family='sans-serif' font-size='11'>",
+        WIDTH * columns as f64,
+        HEIGHT * rows as f64
     );
     let _ = writeln!(text, "<rect width='100%' height='100%' fill='white'/>");
-    for (n, pass) in passes.iter().enumerate() {
-        let _ = writeln!(text, "<g transform='translate(0 {})'>", HEIGHT * n as f64);
-        axes(&mut text, pass);
-        lines(&mut text, pass);
+    for (n, (pass, lines)) in passes.iter().zip(&lines).enumerate() {
+        let (x, y) = (WIDTH * (n % COLUMNS) as f64, HEIGHT * (n / COLUMNS) as f64);
+        let _ = writeln!(text, "<g transform='translate({x} {y})'>");
+        draw_axes(&mut text, &axes, pass);
+        lines.iter().for_each(|line| draw_line(&mut text, &axes, line));
+        draw_labels(&mut text, &axes, lines);
         text.push_str("</g>\n");
     }
     text.push_str("</svg>\n");
     text
 }
 
-fn axes(text: &mut String, pass: &Pass) {
+/// The lines of a pass, of the trees with the fewest bytes changed.
+fn lines(pass: &Pass) -> Vec<Line> {
+    let trees = || pass.rows.iter().filter(|row| !row.verb.is_read());
+    let bytes = trees().map(|row| row.bytes).min();
+    let line = |&(verb, colour): &(Verb, &'static str)| {
+        let rows = trees().filter(|row| row.verb == verb && Some(row.bytes) == bytes);
+        let point = |row: &super::report::Row| Some((row.files as f64, row.p50_ms()?.max(1e-3)));
+        let mut points: Vec<(f64, f64)> = rows.filter_map(point).filter(|(files, _)| *files > 0.0).collect();
+        points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Line { verb, colour, points }
+    };
+    LINES.iter().map(line).filter(|line| !line.points.is_empty()).collect()
+}
+
+fn draw_axes(text: &mut String, axes: &Axes, pass: &Pass) {
     let title = escaped(&format!("{}, home on {}", pass.mode.name(), pass.disk));
-    let _ = writeln!(text, "<text x='{LEFT}' y='20' font-size='13'>{title}</text>");
-    for power in FILES.0 as i32..=FILES.1 as i32 {
-        let at = x(10f64.powi(power));
+    let _ = writeln!(text, "<text x='{LEFT}' y='24' font-size='13' font-weight='bold'>{title}</text>");
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for power in axes.files.0..=axes.files.1 {
+        let at = axes.x(10f64.powi(power));
         let _ = writeln!(
             text,
-            "<text x='{at:.1}' y='{:.1}' text-anchor='middle'>{}</text>",
-            HEIGHT - BOTTOM + 16.0,
-            10u64.pow(power as u32)
+            "<line x1='{at:.1}' x2='{at:.1}' y1='{TOP}' y2='{bottom:.1}' stroke='#eeeeee'/>\
+             <text x='{at:.1}' y='{:.1}' text-anchor='middle'>{}</text>",
+            bottom + 16.0,
+            grouped(10u64.pow(power.unsigned_abs()))
         );
     }
-    for power in MILLISECONDS.0 as i32..=MILLISECONDS.1 as i32 {
-        let (at, ms) = (y(10f64.powi(power)), 10f64.powi(power));
+    for power in axes.ms.0..=axes.ms.1 {
+        let at = axes.y(10f64.powi(power));
         let _ = writeln!(
             text,
-            "<line x1='{LEFT}' x2='{:.1}' y1='{at:.1}' y2='{at:.1}' stroke='#dddddd'/>\
-             <text x='{:.1}' y='{:.1}' text-anchor='end'>{ms} ms</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0
+            "<line x1='{LEFT}' x2='{right:.1}' y1='{at:.1}' y2='{at:.1}' stroke='#dddddd'/>\
+             <text x='{:.1}' y='{:.1}' text-anchor='end'>{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            time(10f64.powi(power))
         );
     }
+    let middle = (LEFT + right) / 2.0;
     let _ = writeln!(
         text,
-        "<text x='{:.1}' y='{:.1}' text-anchor='middle'>files in the box</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - BOTTOM + 34.0
+        "<text x='{middle:.1}' y='{:.1}' text-anchor='middle'>files in the box</text>",
+        bottom + 36.0
     );
 }
 
-fn lines(text: &mut String, pass: &Pass) {
-    let bytes = pass.rows.iter().map(|row| row.bytes).min();
-    for verb in Verb::ALL.into_iter().filter(|verb| *verb != Verb::Held) {
-        let rows = pass.rows.iter().filter(|row| row.verb == verb && Some(row.bytes) == bytes);
-        let mut points: Vec<(usize, f64)> = rows.filter_map(|row| Some((row.files, row.p50_ms()?))).collect();
-        points.sort_unstable_by_key(|(files, _)| *files);
-        let Some(&(files, ms)) = points.last() else { continue };
-        let places: Vec<String> =
-            points.iter().map(|&(files, ms)| format!("{:.1},{:.1}", x(files as f64), y(ms))).collect();
-        let colour = colour(verb);
-        let _ = writeln!(text, "<polyline points='{}' fill='none' stroke='{colour}'/>", places.join(" "));
-        for &(files, ms) in &points {
-            let _ = writeln!(
-                text,
-                "<circle cx='{:.1}' cy='{:.1}' r='3' fill='{colour}'><title>{} {ms:.3} ms</title></circle>",
-                x(files as f64),
-                y(ms),
-                verb.name()
-            );
-        }
+fn draw_line(text: &mut String, axes: &Axes, Line { verb, colour, points }: &Line) {
+    let places: Vec<String> =
+        points.iter().map(|&(files, ms)| format!("{:.1},{:.1}", axes.x(files), axes.y(ms))).collect();
+    let _ = writeln!(
+        text,
+        "<polyline points='{}' fill='none' stroke='{colour}' stroke-width='1.5'/>",
+        places.join(" ")
+    );
+    for &(files, ms) in points {
         let _ = writeln!(
             text,
-            "<text x='{:.1}' y='{:.1}' fill='{colour}'>{} {ms:.2}</text>",
-            x(files as f64) + 6.0,
-            y(ms) + 4.0,
-            verb.name()
+            "<circle cx='{:.1}' cy='{:.1}' r='3' fill='{colour}'><title>{}, {} files: {}</title></circle>",
+            axes.x(files),
+            axes.y(ms),
+            verb.name(),
+            grouped(files as u64),
+            time(ms)
         );
     }
+}
+
+/// Names at the right, each beside the end of its line or as near as there is room.
+fn draw_labels(text: &mut String, axes: &Axes, lines: &[Line]) {
+    let mut ends: Vec<(f64, f64, &Line)> = Vec::new();
+    for line in lines {
+        if let Some(&(files, ms)) = line.points.last() {
+            ends.push((axes.x(files), axes.y(ms), line));
+        }
+    }
+    ends.sort_unstable_by(|a, b| a.1.total_cmp(&b.1));
+    let places = spread(&ends.iter().map(|(_, y, _)| *y).collect::<Vec<_>>());
+    let at = WIDTH - RIGHT + 14.0;
+    for ((x, y, line), place) in ends.iter().zip(places) {
+        let (colour, name) = (line.colour, line.verb.name());
+        let ms = time(line.points.last().map_or(0.0, |(_, ms)| *ms));
+        let (from, to, base) = (x + 4.0, at - 3.0, place + 4.0);
+        let _ = writeln!(
+            text,
+            "<line x1='{from:.1}' y1='{y:.1}' x2='{to:.1}' y2='{place:.1}' stroke='{colour}' \
+             stroke-opacity='0.4'/><text x='{at:.1}' y='{base:.1}' fill='{colour}'>{name} {ms}</text>"
+        );
+    }
+}
+
+/// Heights, sorted, moved apart as far as they have to be, within the panel.
+fn spread(heights: &[f64]) -> Vec<f64> {
+    let mut places: Vec<f64> = Vec::with_capacity(heights.len());
+    for &height in heights {
+        let above = places.last().map_or(f64::NEG_INFINITY, |last| last + LABEL_HEIGHT);
+        places.push(height.max(above));
+    }
+    let mut below = HEIGHT - BOTTOM;
+    for place in places.iter_mut().rev() {
+        *place = place.min(below);
+        below = *place - LABEL_HEIGHT;
+    }
+    places
+}
+
+/// `0.75 ms`, `12 ms`, `3.4 s`: two digits that count.
+fn time(ms: f64) -> String {
+    let (value, unit) = if ms >= 1000.0 { (ms / 1000.0, "s") } else { (ms, "ms") };
+    let digits = (1 - value.log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+/// `10 000`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
+    groups.join(" ")
 }
 
 fn escaped(text: &str) -> String {
@@ -139,8 +242,30 @@ mod tests {
             let points = line.split('\'').nth(1).unwrap();
             points.split(' ').map(|point| point.split_once(',').unwrap().1.to_owned()).collect()
         };
+        let colour = |verb| LINES.iter().find(|(other, _)| *other == verb).unwrap().1;
         let (flat, steep) = (heights(colour(Verb::Snapshot)), heights(colour(Verb::Copy)));
         assert_eq!(flat[0], flat[1]);
         assert_ne!(steep[0], steep[1]);
+    }
+
+    #[test]
+    fn names_keep_their_distance_and_stay_in_the_panel() {
+        let places = spread(&[50.0, 51.0, 52.0, 200.0, 289.0, 290.0, 290.0]);
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_HEIGHT - 1e-9), "{places:?}");
+        assert!(places.iter().all(|place| (TOP..=HEIGHT - BOTTOM).contains(place)), "{places:?}");
+        assert_eq!((places[0], places[3]), (50.0, 200.0));
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_read_them() {
+        let times = [0.1, 0.754, 1.0, 12.3, 100.0, 3400.0, 100_000.0].map(time);
+        assert_eq!(times, ["0.1 ms", "0.75 ms", "1 ms", "12 ms", "100 ms", "3.4 s", "100 s"]);
+        assert_eq!([1, 1000, 1_000_000].map(grouped), ["1", "1 000", "1 000 000"]);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_line() {
+        assert!(!svg(&[pass(&[(Verb::ReadFlat, 1000, 0, 5)])]).contains("polyline"));
+        assert!(svg(&[Pass::failed(crate::report::Mode::Root, "x", "no")]).ends_with("</svg>\n"));
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::report::{Mode, Outcome};
-use crate::sample::{Figures, Samples};
+use crate::report::{Mode, Outcome, put_figures};
+use crate::sample::Figures;
 
 /// What is done to a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,13 +14,35 @@ pub(super) enum Verb {
     Restore,
     Reset,
     Fork,
+    /// The digest of a box with a few changes since the last one.
+    Digest,
+    /// A bare walk over what the box has written: what a digest cannot do without.
+    Walk,
+    /// The digest when nothing is known of any layer.
+    DigestCold,
     Copy,
     Commit,
+    /// Reading a tree that was written at once.
+    ReadFlat,
+    /// Reading the same tree, written with a snapshot after each file.
+    ReadDeep,
 }
 
 impl Verb {
-    pub(super) const ALL: [Verb; 7] =
-        [Verb::Snapshot, Verb::Held, Verb::Restore, Verb::Reset, Verb::Fork, Verb::Copy, Verb::Commit];
+    pub(super) const ALL: [Verb; 12] = [
+        Verb::Snapshot,
+        Verb::Held,
+        Verb::Restore,
+        Verb::Reset,
+        Verb::Fork,
+        Verb::Digest,
+        Verb::Walk,
+        Verb::DigestCold,
+        Verb::Copy,
+        Verb::Commit,
+        Verb::ReadFlat,
+        Verb::ReadDeep,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -29,20 +51,42 @@ impl Verb {
             Verb::Restore => "restore",
             Verb::Reset => "reset",
             Verb::Fork => "fork",
+            Verb::Digest => "digest",
+            Verb::Walk => "walk",
+            Verb::DigestCold => "cold digest",
             Verb::Copy => "cp -a",
             Verb::Commit => "docker commit",
+            Verb::ReadFlat => "read-flat",
+            Verb::ReadDeep => "read-deep",
         }
     }
 
-    /// Milliseconds of the design, at the most, for the median.
-    pub(super) fn goal_ms(self) -> Option<f64> {
+    /// Whether it says how a tree is read, and not what is done to it.
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Verb::ReadFlat | Verb::ReadDeep)
+    }
+
+    /// What the design allows, at the most, for the median.
+    pub(super) fn goal(self) -> Option<Goal> {
         match self {
-            Verb::Snapshot => Some(0.8),
-            Verb::Reset => Some(1.0),
-            Verb::Fork => Some(2.5),
-            Verb::Held | Verb::Restore | Verb::Copy | Verb::Commit => None,
+            Verb::Snapshot => Some(Goal::Milliseconds(0.8)),
+            Verb::Reset => Some(Goal::Milliseconds(1.0)),
+            Verb::Fork => Some(Goal::Milliseconds(2.5)),
+            Verb::Digest => Some(Goal::MillisecondsOver(0.3, Verb::Walk)),
+            Verb::ReadDeep => Some(Goal::Times(2.0, Verb::ReadFlat)),
+            _ => None,
         }
     }
+}
+
+/// A bound of the design.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Goal {
+    Milliseconds(f64),
+    /// So much more than another row.
+    MillisecondsOver(f64, Verb),
+    /// So many times another row.
+    Times(f64, Verb),
 }
 
 /// One line of the table.
@@ -58,10 +102,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn figures(&self) -> Option<Figures> {
-        match &self.outcome {
-            Outcome::Sampled(samples) => samples.figures(),
-            Outcome::Missing(_) | Outcome::Failed(_) => None,
-        }
+        self.outcome.figures()
     }
 
     pub(super) fn p50_ms(&self) -> Option<f64> {
@@ -70,25 +111,13 @@ impl Row {
 
     fn to_json(&self) -> Value {
         let mut value = json!({ "verb": self.verb.name(), "files": self.files, "bytes": self.bytes });
-        match &self.outcome {
-            Outcome::Sampled(samples) => value["samples_ns"] = json!(samples.nanoseconds()),
-            Outcome::Missing(why) => value["missing"] = json!(why),
-            Outcome::Failed(why) => value["failed"] = json!(why),
-        }
+        self.outcome.put(&mut value);
         value
     }
 
     fn from_json(value: &Value) -> Option<Row> {
         let verb = Verb::ALL.into_iter().find(|verb| value["verb"] == verb.name())?;
-        let word = |key: &str| value[key].as_str().map(str::to_owned);
-        let outcome = match (value["samples_ns"].as_array(), word("missing"), word("failed")) {
-            (Some(samples), ..) => Outcome::Sampled(Samples::from_nanoseconds(
-                samples.iter().filter_map(Value::as_u64).collect(),
-            )),
-            (_, Some(why), _) => Outcome::Missing(why),
-            (_, _, Some(why)) => Outcome::Failed(why),
-            _ => return None,
-        };
+        let outcome = Outcome::of_row(value)?;
         let number = |key: &str| value[key].as_u64().map(|number| number as usize);
         Some(Row { verb, files: number("files")?, bytes: number("bytes")?, outcome })
     }
@@ -113,6 +142,22 @@ impl Pass {
         !self.rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_)))
     }
 
+    /// The median of another row of the same tree.
+    fn p50_of(&self, row: &Row, verb: Verb) -> Option<f64> {
+        let same = |other: &&Row| (other.verb, other.files, other.bytes) == (verb, row.files, row.bytes);
+        self.rows.iter().find(same)?.p50_ms()
+    }
+
+    /// What the goal of a row bounds, and the bound.
+    pub(super) fn judged(&self, row: &Row) -> Option<(f64, f64)> {
+        let p50 = row.p50_ms()?;
+        match row.verb.goal()? {
+            Goal::Milliseconds(most) => Some((p50, most)),
+            Goal::MillisecondsOver(most, verb) => Some((p50 - self.p50_of(row, verb)?, most)),
+            Goal::Times(most, verb) => Some((p50 / self.p50_of(row, verb)?, most)),
+        }
+    }
+
     /// How many times the median grows from the smallest tree to the largest, with the same bytes changed.
     pub(super) fn growth(&self, verb: Verb) -> Option<f64> {
         let of_verb = |row: &&Row| row.verb == verb && row.figures().is_some();
@@ -133,13 +178,12 @@ impl Pass {
     /// All of it and what follows from it, for whoever reads the file.
     pub(super) fn to_json_with_figures(&self) -> Value {
         let mut value = self.to_json();
-        let us = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
         for (json, row) in value["rows"].as_array_mut().into_iter().flatten().zip(&self.rows) {
-            if let Some(f) = row.figures() {
-                for (key, time) in [("min_us", f.min), ("p50_us", f.p50), ("p99_us", f.p99)] {
-                    json[key] = json!(us(time));
-                }
-                json["goal_ms"] = json!(row.verb.goal_ms());
+            if let Some(figures) = row.figures() {
+                put_figures(&figures, json);
+            }
+            if let Some((found, goal)) = self.judged(row) {
+                (json["judged"], json["goal"]) = (json!(found), json!(goal));
             }
         }
         value
@@ -147,7 +191,7 @@ impl Pass {
 
     pub(super) fn from_json(value: &Value) -> Option<Pass> {
         let word = |key: &str| value[key].as_str().map(str::to_owned);
-        let mode = [Mode::Root, Mode::Rootless].into_iter().find(|mode| value["mode"] == mode.name())?;
+        let mode = Mode::of_name(&value["mode"])?;
         let rows = value["rows"].as_array()?.iter().map(Row::from_json).collect::<Option<_>>()?;
         Some(Pass { mode, disk: word("disk")?, rows, load: word("load")? })
     }
@@ -156,6 +200,7 @@ impl Pass {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::sample::Samples;
 
     pub(in crate::state) fn pass(rows: &[(Verb, usize, usize, u64)]) -> Pass {
         let row = |&(verb, files, bytes, us): &(Verb, usize, usize, u64)| {
@@ -184,5 +229,20 @@ pub(super) mod tests {
         ]);
         assert_eq!(pass.growth(Verb::Snapshot), Some(1.2));
         assert_eq!(pass.growth(Verb::Fork), None);
+    }
+
+    #[test]
+    fn a_goal_may_stand_on_another_row_of_the_same_tree() {
+        let pass = pass(&[
+            (Verb::Digest, 100, 4, 500),
+            (Verb::Walk, 100, 4, 300),
+            (Verb::Walk, 10_000, 4, 9),
+            (Verb::ReadDeep, 1000, 0, 3000),
+            (Verb::ReadFlat, 1000, 0, 2000),
+        ]);
+        let (found, most) = pass.judged(&pass.rows[0]).unwrap();
+        assert!((found - 0.2).abs() < 1e-9 && most == 0.3, "{found}");
+        assert_eq!(pass.judged(&pass.rows[3]), Some((1.5, 2.0)));
+        assert_eq!(pass.judged(&pass.rows[1]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! What a person reads.
 
 use super::options::Options;
-use super::report::{Pass, Row, Verb};
+use super::report::{Goal, Pass, Row, Verb};
 use crate::machine::Machine;
 use crate::report::Outcome;
 use crate::table::{NONE, milliseconds, table};
@@ -10,7 +10,7 @@ pub(super) fn all(machine: &Machine, options: &Options, passes: &[Pass]) -> Stri
     let mut lines = machine.lines();
     lines.push(format!(
         "{} rounds, every contender once in each, in shuffled order (seed {}); times in ms, goals for p50",
-        options.rounds, options.seed
+        options.common.rounds, options.common.seed
     ));
     for pass in passes {
         lines.push(String::new());
@@ -30,17 +30,29 @@ fn times(pass: &Pass) -> Vec<String> {
     let mut last = None;
     for row in &pass.rows {
         if last.replace((row.files, row.bytes)) != Some((row.files, row.bytes)) {
-            rows.push(vec![format!("{} files, {} KiB changed", row.files, row.bytes / 1024)]);
+            rows.push(vec![heading(row)]);
         }
-        rows.push(line(row));
+        rows.push(line(pass, row));
     }
     table(&["", "min", "p50", "p99", "goal", ""], &rows)
 }
 
-fn line(row: &Row) -> Vec<String> {
+fn heading(row: &Row) -> String {
+    match row.verb.is_read() {
+        true => format!("{} files, each read once in the box, on a fresh root", row.files),
+        false => format!("{} files, {} KiB changed", row.files, row.bytes / 1024),
+    }
+}
+
+fn line(pass: &Pass, row: &Row) -> Vec<String> {
     let label = match row.verb {
         Verb::Held => "  of it, in the runtime",
         Verb::Fork => "fork (snapshot and create)",
+        Verb::Digest => "digest of 10 more changes",
+        Verb::Walk => "  a bare walk over what is new",
+        Verb::DigestCold => "digest, nothing known before",
+        Verb::ReadFlat => "written at once",
+        Verb::ReadDeep => "written with a snapshot after each",
         verb => verb.name(),
     };
     let mut cells = vec![format!("  {label}")];
@@ -48,9 +60,14 @@ fn line(row: &Row) -> Vec<String> {
         Some(f) => cells.extend([f.min, f.p50, f.p99].map(milliseconds)),
         None => cells.extend([NONE; 3].map(String::from)),
     }
-    cells.push(row.verb.goal_ms().map_or(String::new(), |goal| format!("≤ {goal}")));
-    cells.push(match (&row.outcome, row.verb.goal_ms().zip(row.p50_ms())) {
-        (Outcome::Sampled(_), Some((goal, p50))) if p50 <= goal => "met".into(),
+    cells.push(match row.verb.goal() {
+        Some(Goal::Milliseconds(most)) => format!("≤ {most}"),
+        Some(Goal::MillisecondsOver(most, _)) => format!("≤ {most} + walk"),
+        Some(Goal::Times(most, _)) => format!("≤ {most} ×"),
+        None => String::new(),
+    });
+    cells.push(match (&row.outcome, pass.judged(row)) {
+        (Outcome::Sampled(_), Some((found, most))) if found <= most => "met".into(),
         (Outcome::Sampled(_), Some(_)) => "not met".into(),
         (Outcome::Sampled(_), None) => String::new(),
         (Outcome::Missing(why), _) => why.clone(),

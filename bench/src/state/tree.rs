@@ -1,10 +1,10 @@
 //! A tree of files in a box and outside of it, and what is done to both.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use glasshouse_sandbox::{Method, Sandbox, Sandboxes, Settings, SnapshotOptions};
 use tempfile::TempDir;
 
@@ -21,8 +21,10 @@ const DIRECTORY_FILES: usize = 1000;
 const PLACE: &str = "/workspace/tree";
 /// What changes between two snapshots.
 const CHANGED: &str = "/workspace/changed";
-/// Copies that are made of a tree in all, at the least; of a large one no more.
-const COPIES: usize = 5;
+/// Files that change between two digests.
+const CHANGES: usize = 10;
+/// Rounds of what takes as long as the tree is large, if it is.
+const ROUNDS_LARGE: usize = 5;
 /// From here on a tree is large.
 const FILES_LARGE: usize = 10_000;
 
@@ -32,11 +34,28 @@ enum Turn {
     SnapshotAndRestore,
     Reset,
     Fork,
+    Digest,
+    DigestCold,
     Copy,
     Commit,
 }
 
-const TURNS: [Turn; 5] = [Turn::SnapshotAndRestore, Turn::Reset, Turn::Fork, Turn::Copy, Turn::Commit];
+const TURNS: [Turn; 7] = [
+    Turn::SnapshotAndRestore,
+    Turn::Reset,
+    Turn::Fork,
+    Turn::Digest,
+    Turn::DigestCold,
+    Turn::Copy,
+    Turn::Commit,
+];
+
+impl Turn {
+    /// Whether it reads or writes the whole tree.
+    fn is_long(self) -> bool {
+        matches!(self, Turn::DigestCold | Turn::Copy | Turn::Commit)
+    }
+}
 
 /// Removed with all it holds at the end.
 pub(super) struct Tree {
@@ -70,7 +89,11 @@ impl Tree {
         }
         let house = Sandboxes::open(Settings { home: dir.path().join("home") })?;
         let live = house.create(stage::spec()).await.context("cannot make the box")?;
-        live.copy_in(&outside, PLACE).await.context("cannot copy the tree into the box")?;
+        for part in 0..files.div_ceil(DIRECTORY_FILES) {
+            let (from, to) = (outside.join(part.to_string()), format!("{PLACE}/{part}"));
+            // One by one: an archive has a bound.
+            live.copy_in(&from, &to).await.context("cannot copy the tree into the box")?;
+        }
         let base = live.snapshot(SnapshotOptions::default()).await?.id;
         let began = house.fork(&base, 1).await?.pop().context("a fork is one box")?;
         let engine = Engine::with_tree(&dir.path().join("docker"), &outside);
@@ -85,6 +108,10 @@ impl Tree {
     }
 
     pub(super) async fn take(&mut self, turn: usize, round: usize, counts: bool) -> Result<()> {
+        // A large tree takes so long that a few of these have to do.
+        if TURNS[turn].is_long() && self.files >= FILES_LARGE && round > ROUNDS_LARGE {
+            return Ok(());
+        }
         let times = match TURNS[turn] {
             Turn::SnapshotAndRestore => self.snapshot_and_restore().await?,
             Turn::Reset => {
@@ -104,14 +131,12 @@ impl Tree {
                 self.live.restore(&self.base).await?;
                 vec![(Verb::Fork, took)]
             }
-            // A large tree takes so long that a few copies have to do.
-            Turn::Copy if self.files >= FILES_LARGE && round > COPIES => Vec::new(),
+            Turn::Digest => self.digest(round).await?,
+            Turn::DigestCold => vec![(Verb::DigestCold, self.digest_cold().await?)],
             Turn::Copy => vec![(Verb::Copy, self.copy()?)],
             Turn::Commit => match &self.engine {
-                Ok(engine) if self.files < FILES_LARGE || round <= COPIES => {
-                    vec![(Verb::Commit, engine.commit()?)]
-                }
-                _ => Vec::new(),
+                Ok(engine) => vec![(Verb::Commit, engine.commit()?)],
+                Err(_) => Vec::new(),
             },
         };
         for (verb, time) in times.into_iter().filter(|_| counts) {
@@ -142,6 +167,56 @@ impl Tree {
         Ok(vec![(Verb::Snapshot, snapshot), (Verb::Held, held), (Verb::Restore, restore)])
     }
 
+    /// A few files change in a box whose digest is known.
+    async fn digest(&self, round: usize) -> Result<Vec<(Verb, Duration)>> {
+        self.began.write_file(CHANGED, &self.changed, None).await?;
+        self.house.digest(self.began.id()).await?;
+        for n in 0..CHANGES.min(self.files) {
+            let path = format!("{PLACE}/0/{n}");
+            self.began.write_file(&path, format!("round {round}\n").as_bytes(), None).await?;
+        }
+        let start = Instant::now();
+        self.house.digest(self.began.id()).await?;
+        let digest = start.elapsed();
+        let top = self.top()?;
+        let start = Instant::now();
+        let walked = walk(&top)?;
+        let walk = start.elapsed();
+        ensure!(walked > CHANGES.min(self.files), "the walk found only {walked} files");
+        self.began.reset().await?;
+        Ok(vec![(Verb::Digest, digest), (Verb::Walk, walk)])
+    }
+
+    /// Where the box keeps what it writes.
+    fn top(&self) -> Result<PathBuf> {
+        let own = self.dir.path().join("home/boxes").join(self.began.id());
+        for entry in fs::read_dir(&own).with_context(|| format!("cannot list {}", own.display()))? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("top") {
+                return Ok(entry.path().join("u"));
+            }
+        }
+        bail!("the box has no top in {}", own.display())
+    }
+
+    /// As if nobody had ever asked: every file is read.
+    async fn digest_cold(&self) -> Result<Duration> {
+        let home = self.dir.path().join("home");
+        for place in ["layers", "boxes"] {
+            for entry in fs::read_dir(home.join(place))? {
+                match fs::remove_file(entry?.path().join("index")) {
+                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(e).context("cannot remove an index");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let start = Instant::now();
+        self.house.digest(self.began.id()).await?;
+        Ok(start.elapsed())
+    }
+
     fn copy(&self) -> Result<Duration> {
         let copy = self.dir.path().join("copy");
         let words =
@@ -166,7 +241,20 @@ impl Tree {
             _ => Outcome::Sampled(samples),
         };
         let (files, bytes) = (self.files, self.changed.len());
-        let rows = Verb::ALL.into_iter().zip(self.samples);
+        let rows = Verb::ALL.into_iter().zip(self.samples).filter(|(verb, _)| !verb.is_read());
         Ok(rows.map(|(verb, samples)| Row { verb, files, bytes, outcome: outcome(verb, samples) }).collect())
     }
+}
+
+/// Looks at everything below a directory. How many that were.
+fn walk(dir: &Path) -> Result<usize> {
+    let mut found = 0;
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
+        let entry = entry?;
+        found += 1;
+        if entry.metadata()?.is_dir() {
+            found += walk(&entry.path())?;
+        }
+    }
+    Ok(found)
 }

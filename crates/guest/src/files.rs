@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use glasshouse_linux::archive;
+use glasshouse_linux::archive::{self, Bits};
 use glasshouse_linux::namespace::{self, Fork};
 use glasshouse_linux::rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, openat, statat,
@@ -133,7 +133,7 @@ fn work(op: &FileOp) -> io::Result<()> {
     let named = |path: &str, e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
     match op {
         FileOp::TarOut { path } => {
-            archive::pack(path.as_ref(), io::stdout().lock()).map_err(|e| named(path, e))
+            archive::pack(path.as_ref(), Bits::Permissions, io::stdout().lock()).map_err(|e| named(path, e))
         }
         FileOp::TarIn { path } => {
             make_dirs(path, 0o755).map_err(|failure| io::Error::other(failure.message))?;

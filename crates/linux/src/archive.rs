@@ -4,6 +4,7 @@
 //! directory with `openat2`, so that neither `..`, nor an absolute name, nor a link unpacked a moment before leads
 //! outside; devices are refused, set-id bits are dropped, and the number of entries is bounded.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,6 +20,9 @@ pub const ENTRIES_MAX: u64 = 1_000_000;
 /// A tree deeper than this is not packed.
 pub const DEPTH_MAX: usize = 512;
 
+/// Files with several names whose names are kept in memory. Beyond that, each name is a file of its own.
+const LINKED_MAX: usize = 200_000;
+
 /// The depth of the path that the caller named himself.
 const TOP: usize = usize::MAX;
 
@@ -31,54 +35,33 @@ pub struct Unpacked {
     pub bytes: u64,
 }
 
+/// Which bits of a file's mode are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bits {
+    /// Who may read, write and execute: for files that go somewhere else, whoever they are given to.
+    Permissions,
+    /// Sticky and set-id bits, too: for a root that is to be what it was.
+    All,
+}
+
 /// Writes the tree (or the one file) as tar. Names in it are relative; a directory's own entry is `./`.
-pub fn pack(path: &Path, out: impl Write) -> io::Result<()> {
-    let mut builder = Builder::new(out);
-    builder.mode(tar::HeaderMode::Complete);
+pub fn pack(path: &Path, bits: Bits, out: impl Write) -> io::Result<()> {
+    let mut packer = Packer { builder: Builder::new(out), bits, linked: HashMap::new() };
+    packer.builder.mode(tar::HeaderMode::Complete);
     let stat = rustix::fs::statat(CWD, path, AtFlags::empty())?;
     if kind(&stat) == FileType::Directory {
         let dir = rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        append(&mut builder, Path::new("./"), EntryType::Directory, &stat, None, io::empty(), 0)?;
-        pack_dir(&mut builder, dir.as_fd(), Path::new(""), 0)?;
+        packer.append(Path::new("./"), EntryType::Directory, &stat, None, io::empty(), 0)?;
+        packer.dir(dir.as_fd(), Path::new(""), 0)?;
     } else {
         let name = path.file_name().unwrap_or(OsStr::new("file"));
-        pack_one(&mut builder, CWD, path, Path::new(name), &stat, TOP)?;
+        packer.one(CWD, path, Path::new(name), &stat, TOP)?;
     }
-    builder.into_inner()?.flush()
+    packer.builder.into_inner()?.flush()
 }
 
 fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
-}
-
-fn pack_dir(
-    builder: &mut Builder<impl Write>,
-    dir: BorrowedFd<'_>,
-    name: &Path,
-    depth: usize,
-) -> io::Result<()> {
-    if depth > DEPTH_MAX {
-        let message = format!("{}: the tree is deeper than {DEPTH_MAX}", name.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-        }
-    }
-    names.sort();
-    for entry in names {
-        let stat = match rustix::fs::statat(dir, &entry, AtFlags::SYMLINK_NOFOLLOW) {
-            // Gone while we looked.
-            Err(rustix::io::Errno::NOENT) => continue,
-            other => other?,
-        };
-        let name = name.join(&entry);
-        pack_one(builder, dir, Path::new(&entry), &name, &stat, depth).map_err(|e| at(&name, e))?;
-    }
-    Ok(())
 }
 
 /// Says where in the tree something failed: once, where it did.
@@ -89,59 +72,117 @@ fn at(name: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", show(name)))
 }
 
-fn pack_one(
-    builder: &mut Builder<impl Write>,
-    dir: BorrowedFd<'_>,
-    entry: &Path,
-    name: &Path,
-    stat: &Stat,
-    depth: usize,
-) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match kind(stat) {
-        FileType::RegularFile => {
-            // A top-level path may be a link that the caller means; below, entries never are by now.
-            let flags = if depth == TOP { flags - OFlags::NOFOLLOW } else { flags };
-            let file = File::from(rustix::fs::openat(dir, entry, flags, Mode::empty())?);
-            let size = file.metadata()?.len();
-            // Exactly as many bytes as the header says, whatever happens to the file meanwhile.
-            let content = file.take(size).chain(io::repeat(0));
-            append(builder, name, EntryType::Regular, stat, None, content, size)
-        }
-        FileType::Directory => {
-            append(builder, name, EntryType::Directory, stat, None, io::empty(), 0)?;
-            let below = rustix::fs::openat(dir, entry, flags | OFlags::DIRECTORY, Mode::empty())?;
-            pack_dir(builder, below.as_fd(), name, depth + 1)
-        }
-        FileType::Symlink => {
-            let target = rustix::fs::readlinkat(dir, entry, Vec::new())?;
-            let target = PathBuf::from(OsStr::from_bytes(target.to_bytes()));
-            append(builder, name, EntryType::Symlink, stat, Some(&target), io::empty(), 0)
-        }
-        // Pipes, sockets and devices mean nothing elsewhere.
-        _ => Ok(()),
-    }
+struct Packer<W: Write> {
+    builder: Builder<W>,
+    bits: Bits,
+    /// Files that may come again under other names: the first name of each.
+    linked: HashMap<(u64, u64), PathBuf>,
 }
 
-fn append(
-    builder: &mut Builder<impl Write>,
-    name: &Path,
-    entry: EntryType,
-    stat: &Stat,
-    link: Option<&Path>,
-    content: impl Read,
-    size: u64,
-) -> io::Result<()> {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(entry);
-    header.set_mode(stat.st_mode & 0o777);
-    header.set_uid(u64::from(stat.st_uid));
-    header.set_gid(u64::from(stat.st_gid));
-    header.set_mtime(stat.st_mtime.max(0) as u64);
-    header.set_size(size);
-    match link {
-        Some(target) => builder.append_link(&mut header, name, target),
-        None => builder.append_data(&mut header, name, content.take(size)),
+impl<W: Write> Packer<W> {
+    fn dir(&mut self, dir: BorrowedFd<'_>, name: &Path, depth: usize) -> io::Result<()> {
+        if depth > DEPTH_MAX {
+            let message = format!("{}: the tree is deeper than {DEPTH_MAX}", name.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let mut names = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                names.push(OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+            }
+        }
+        names.sort();
+        for entry in names {
+            let stat = match rustix::fs::statat(dir, &entry, AtFlags::SYMLINK_NOFOLLOW) {
+                // Gone while we looked.
+                Err(rustix::io::Errno::NOENT) => continue,
+                other => other?,
+            };
+            let name = name.join(&entry);
+            self.one(dir, Path::new(&entry), &name, &stat, depth).map_err(|e| at(&name, e))?;
+        }
+        Ok(())
+    }
+
+    fn one(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        entry: &Path,
+        name: &Path,
+        stat: &Stat,
+        depth: usize,
+    ) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match kind(stat) {
+            FileType::RegularFile => {
+                if let Some(first) = self.other_name(name, stat) {
+                    return self.append(name, EntryType::Link, stat, Some(&first), io::empty(), 0);
+                }
+                // A top-level path may be a link that the caller means; below, entries never are by now.
+                let flags = if depth == TOP { flags - OFlags::NOFOLLOW } else { flags };
+                let file = File::from(rustix::fs::openat(dir, entry, flags, Mode::empty())?);
+                let size = file.metadata()?.len();
+                // Exactly as many bytes as the header says, whatever happens to the file meanwhile.
+                let content = file.take(size).chain(io::repeat(0));
+                self.append(name, EntryType::Regular, stat, None, content, size)
+            }
+            FileType::Directory => {
+                self.append(name, EntryType::Directory, stat, None, io::empty(), 0)?;
+                let below = rustix::fs::openat(dir, entry, flags | OFlags::DIRECTORY, Mode::empty())?;
+                self.dir(below.as_fd(), name, depth + 1)
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(dir, entry, Vec::new())?;
+                let target = PathBuf::from(OsStr::from_bytes(target.to_bytes()));
+                self.append(name, EntryType::Symlink, stat, Some(&target), io::empty(), 0)
+            }
+            // Pipes, sockets and devices mean nothing elsewhere.
+            _ => Ok(()),
+        }
+    }
+
+    /// The name under which a root's file was packed before. Copies that go elsewhere are files of their own.
+    fn other_name(&mut self, name: &Path, stat: &Stat) -> Option<PathBuf> {
+        if self.bits != Bits::All || stat.st_nlink < 2 {
+            return None;
+        }
+        let key = (stat.st_dev, stat.st_ino);
+        let first = self.linked.get(&key).cloned();
+        if first.is_none() && self.linked.len() < LINKED_MAX {
+            self.linked.insert(key, name.to_owned());
+        }
+        first
+    }
+
+    fn append(
+        &mut self,
+        name: &Path,
+        entry: EntryType,
+        stat: &Stat,
+        link: Option<&Path>,
+        content: impl Read,
+        size: u64,
+    ) -> io::Result<()> {
+        let bits = match self.bits {
+            Bits::Permissions => 0o777,
+            Bits::All => 0o7777,
+        };
+        let mut header = Header::new_gnu();
+        header.set_entry_type(entry);
+        header.set_mode(stat.st_mode & bits);
+        header.set_uid(u64::from(stat.st_uid));
+        header.set_gid(u64::from(stat.st_gid));
+        header.set_mtime(stat.st_mtime.max(0) as u64);
+        header.set_size(size);
+        match link {
+            // To the letter, where it has room: a call for paths would tidy it up.
+            Some(target) if header.set_link_name_literal(target.as_os_str().as_bytes()).is_ok() => {
+                self.builder.append_data(&mut header, name, io::empty())
+            }
+            Some(target) => self.builder.append_link(&mut header, name, target),
+            None => self.builder.append_data(&mut header, name, content.take(size)),
+        }
     }
 }
 

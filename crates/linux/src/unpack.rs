@@ -10,6 +10,8 @@
 //! the same layer on other ones could be another tree.
 
 mod chain;
+mod records;
+mod sparse;
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -29,6 +31,8 @@ use crate::tree;
 
 pub use chain::{Chain, Found};
 use chain::{Last, View, is_whiteout, open_dir, open_file, parts};
+use records::Retold;
+use sparse::Sparse;
 
 /// Entries of one layer.
 pub const ENTRIES_MAX: u64 = 2_000_000;
@@ -58,7 +62,8 @@ const FOREIGN: &[u8] = b".wh..wh.";
 pub enum Owners {
     /// As the layer says. Needs root.
     Kept,
-    /// All are ours: then they are readable for us too, and nothing in it is set-id.
+    /// All are ours: then they are readable for us too, and no file is set-id. Directories stay sticky, and hand their
+    /// group on.
     Ours,
 }
 
@@ -95,7 +100,8 @@ pub fn unpack(
     bounds: Bounds,
 ) -> io::Result<Unpacked> {
     let allowance = Rc::new(Cell::new(0));
-    let mut archive = tar::Archive::new(Metered { stream, allowance: Rc::clone(&allowance) });
+    let mut archive =
+        tar::Archive::new(Metered { stream: Retold::new(stream), allowance: Rc::clone(&allowance) });
     let mut layer = Layer::new(into, below, owners, bounds);
     let mut entries = archive.entries()?;
     loop {
@@ -211,7 +217,11 @@ impl<'a> Layer<'a> {
         if matches!(kind, EntryType::XGlobalHeader) {
             return Ok(());
         }
-        let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+        let mut name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+        let holes = holes(entry)?;
+        if let Some((_, Some(real))) = &holes {
+            name.clone_from(real);
+        }
         let wanted = checked(&name)?;
         let Some((last, parents)) = wanted.split_last() else {
             return self.take_root(entry, &name);
@@ -219,7 +229,11 @@ impl<'a> Layer<'a> {
         if last.as_bytes().starts_with(WHITEOUT) {
             return self.delete(parents, last, &name);
         }
-        self.make(entry, kind, parents, last, &name).map_err(|e| at(&name, e))
+        let made = match holes {
+            Some((size, _)) => self.make_sparse_file(entry, size, parents, last, &name),
+            None => self.make(entry, kind, parents, last, &name),
+        };
+        made.map_err(|e| at(&name, e))
     }
 
     /// The layer's own root.
@@ -336,11 +350,35 @@ impl<'a> Layer<'a> {
         if copy_with_holes(entry, &mut file)? != size {
             return Err(refuse(name, "the layer ends in the middle of it"));
         }
-        self.own(file.as_fd(), &attributes)?;
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(self.file_mode(attributes.mode)))?;
+        self.dress(&file, &attributes)
+    }
+
+    /// A file that comes without its holes. Only what is no hole counts against the bound.
+    fn make_sparse_file(
+        &mut self,
+        entry: &mut Entry<'_, impl Read>,
+        size: u64,
+        parents: &[OsString],
+        last: &OsStr,
+        name: &Path,
+    ) -> io::Result<()> {
+        self.done.bytes = self.done.bytes.saturating_add(size);
+        self.spend(entry.size(), name)?;
+        let attributes = attributes(entry, name)?;
+        self.enter(parents)?;
+        self.clear(last)?;
+        let mut file = self.new_file(last)?;
+        sparse::fill(entry, &mut file, size, name)?;
+        self.dress(&file, &attributes)
+    }
+
+    /// Gives a file that has its content all else.
+    fn dress(&self, file: &File, attributes: &Attributes) -> io::Result<()> {
+        self.own(file.as_fd(), attributes)?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(self.file_mode(attributes.mode)))?;
         // After the owner and the content, which take such attributes away.
-        self.set_xattrs(file.as_fd(), &attributes)?;
-        let _ = rustix::fs::futimens(&file, &times(attributes.mtime));
+        self.set_xattrs(file.as_fd(), attributes)?;
+        let _ = rustix::fs::futimens(file, &times(attributes.mtime));
         Ok(())
     }
 
@@ -602,7 +640,7 @@ impl<'a> Layer<'a> {
             };
             let mode = match self.owners {
                 Owners::Kept => mode,
-                Owners::Ours => mode & 0o1777 | 0o700,
+                Owners::Ours => mode & 0o3777 | 0o700,
             };
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
             let _ = rustix::fs::futimens(&dir, &times(mtime));
@@ -659,10 +697,9 @@ fn attributes(entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attri
         for extension in extensions {
             let extension = extension?;
             let key = extension.key_bytes();
-            let found = match key.strip_prefix(b"SCHILY.xattr.") {
+            let found = match key.strip_prefix(records::PLAIN) {
                 Some(name) => Some((name, extension.value_bytes().to_vec())),
-                // For values that the plain way of writing them has no room for, an end of line for example.
-                None => key.strip_prefix(b"LIBARCHIVE.xattr.").zip(from_base64(extension.value_bytes())),
+                None => records::encoded(key, extension.value_bytes()),
             };
             let Some((name, value)) = found else { continue };
             // Some tools write both.
@@ -675,27 +712,18 @@ fn attributes(entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attri
     Ok(Attributes { mode, uid, gid, mtime, xattrs })
 }
 
-/// What base64 stands for, with or without its padding. `None`: it is none.
-fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut held, mut bits) = (0u32, 0);
-    for byte in text.iter().copied().filter(|byte| *byte != b'=') {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        held = (held & 0xff) << 6 | u32::from(six);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-        }
+/// The true size of a file that comes without its holes, and its true name if the entry has another.
+fn holes(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<(u64, Option<PathBuf>)>> {
+    if entry.header().entry_type() != EntryType::Regular {
+        return Ok(None);
     }
-    Some(bytes)
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(None) };
+    let mut sparse = Sparse::default();
+    for extension in extensions {
+        let extension = extension?;
+        sparse.take(extension.key_bytes(), extension.value_bytes());
+    }
+    Ok(sparse.told())
 }
 
 /// Attributes that mean the same everywhere, and nothing to overlayfs.

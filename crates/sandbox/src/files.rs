@@ -8,7 +8,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glasshouse_linux::archive;
+use glasshouse_linux::archive::{self, Bits};
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 use glasshouse_protocol::{Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request};
@@ -178,7 +178,7 @@ impl Sandbox {
         let path = from.to_owned();
         let packing = blocking(move || {
             let shown = path.display().to_string();
-            archive::pack(&path, PieceWriter { pieces, piece: Vec::new() })
+            archive::pack(&path, Bits::Permissions, PieceWriter { pieces, piece: Vec::new() })
                 .context(format_args!("read {shown}"))
         });
         let room = ExecInput::first_room();

@@ -272,6 +272,27 @@ impl Home {
         Ok(())
     }
 
+    /// Removes what a box does not stand on of what it could write to: left by somebody who was killed before he said what he
+    /// was about to do, or after he had done it. How many; none, if somebody is at work with the box.
+    pub(crate) fn drop_tops(&self, id: &str) -> Result<usize> {
+        let path = self.box_dir(id);
+        let Ok(dir) = File::open(&path) else { return Ok(0) };
+        if !descriptor::try_lock(dir.as_fd()).context(format_args!("lock box {id}"))? {
+            return Ok(0);
+        }
+        // Damaged, or not a box yet, or whoever asks it next will settle what it stands on.
+        let Ok(Some(BoxRecord { info, pending: None, .. })) = self.read_record(id) else { return Ok(0) };
+        let mut dropped = 0;
+        for name in names_in(&path)? {
+            let number = name.strip_prefix("top").and_then(|number| number.parse::<u64>().ok());
+            if number.is_some_and(|number| number != info.generation) {
+                tree::remove(dir.as_fd(), &name).context(format_args!("remove {name} of box {id}"))?;
+                dropped += 1;
+            }
+        }
+        Ok(dropped)
+    }
+
     /// Takes a box's directory away: at once for everybody who looks, and then from the disk.
     pub(crate) fn remove_box(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
         let from = self.box_dir(id);

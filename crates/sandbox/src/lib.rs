@@ -56,8 +56,8 @@ pub use spec::{
     SandboxState,
 };
 pub use state::{
-    Content, Diff, DiffOptions, Difference, DigestInfo, Exported, Imported, Packed, SnapshotOptions, Thing,
-    Verified,
+    Content, Diff, DiffOptions, Difference, DigestInfo, ExportOptions, Exported, Imported, Packed,
+    SnapshotOptions, Thing, Verified,
 };
 pub use task::{TaskInfo, TaskPhase, TaskSpec};
 pub use tools::canonical as canonical_tool;

@@ -331,6 +331,9 @@ impl Sandboxes {
             cleaned.directories = home.empty_trash()?;
             home.drop_links()?;
         }
+        for id in home.ids()? {
+            cleaned.directories += home.drop_tops(&id)?;
+        }
         cleaned.layers = layers::sweep(home)?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };

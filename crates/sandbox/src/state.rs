@@ -8,7 +8,7 @@ mod verify;
 
 pub use changes::{Content, Diff, DiffOptions, Difference, Packed, Thing};
 pub use look::DigestInfo;
-pub use travel::{Exported, Imported};
+pub use travel::{ExportOptions, Exported, Imported};
 pub use verify::Verified;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
+use glasshouse_sandbox::ExportOptions;
 use serde_json::json;
 
 use crate::args::Global;
@@ -15,10 +16,13 @@ use crate::words::count;
 /// Write a snapshot to a file that `glass import` takes, here or elsewhere
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All that it shows is in the file; of boxes of the image `host`, what they have written on top of it.
+All that it shows is in the file, layer by layer; of boxes of the image `host`, what they have written
+on top of it. A layer holds what upper ones hide, too: what was deleted before an earlier snapshot may
+be in the file, unless it is written --flat.
 
 Examples:
   glass export before-upgrade -o state.tar.zst
+  glass export before-upgrade --flat -o small.tar.zst
   glass export web-ready | ssh other glass import -")]
 pub(crate) struct Export {
     /// The snapshot: its id, the beginning of it, or its name
@@ -26,6 +30,9 @@ pub(crate) struct Export {
     /// The file [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// All that it shows as one layer, and nothing else
+    #[arg(long)]
+    flat: bool,
 }
 
 impl Export {
@@ -40,7 +47,8 @@ impl Export {
             None if global.json => bail!("stdout cannot be a snapshot and JSON at once; say -o FILE"),
             None => Box::new(io::stdout()),
         };
-        let exported = match global.open()?.export(&self.snapshot, out).await {
+        let options = ExportOptions { flat: self.flat };
+        let exported = match global.open()?.export(&self.snapshot, options, out).await {
             Ok(exported) => exported,
             Err(error) => {
                 // Nobody shall take half a file for a whole one.
@@ -56,8 +64,8 @@ impl Export {
         }
         if global.json {
             output::print_json(&json!({
-                "id": exported.id, "digest": exported.digest, "layer_bytes": exported.layer_bytes,
-                "left_out": exported.left_out,
+                "id": exported.id, "digest": exported.digest, "layers": exported.layers,
+                "layer_bytes": exported.layer_bytes, "left_out": exported.left_out,
             }))?;
         }
         Ok(0)

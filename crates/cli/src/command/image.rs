@@ -9,6 +9,7 @@ use glasshouse_sandbox::{ErrorKind, Image, ImageInfo, PullOptions, Sandboxes, St
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
+use super::each::{Words, each};
 use crate::args::Global;
 use crate::session::{Part, signal_code};
 use crate::signals::{Signals, Told};
@@ -179,33 +180,15 @@ async fn list(global: &Global) -> Result<i32> {
 impl Remove {
     async fn run(self, global: &Global) -> Result<i32> {
         let house = global.open()?;
-        let (mut removed, mut failed) = (Vec::new(), Vec::new());
-        for name in self.names {
-            match house.remove_image(&name).await {
-                Ok(info) => {
-                    if !global.json {
-                        output::print([&info.name])?;
-                    }
-                    removed.push(info.name);
-                }
-                // The others are removed all the same.
-                Err(error) => {
-                    let sentence = match error.kind() {
-                        ErrorKind::NotFound => {
-                            format!("there is no image {name:?}; `glass image list` shows the images")
-                        }
-                        _ => error.to_string(),
-                    };
-                    output::say(&sentence);
-                    failed.push(json!({ "image": name, "error": sentence }));
-                }
+        let words = Words { done: "removed", name: "image" };
+        each(global, self.names, words, async |name| match house.remove_image(name).await {
+            Ok(info) => Ok(Some(info.name)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                bail!("there is no image {name:?}; `glass image list` shows the images")
             }
-        }
-        let code = i32::from(!failed.is_empty());
-        if global.json {
-            output::print_json(&json!({ "removed": removed, "failed": failed }))?;
-        }
-        Ok(code)
+            Err(error) => Err(error.into()),
+        })
+        .await
     }
 }
 

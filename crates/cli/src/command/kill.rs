@@ -3,10 +3,9 @@
 use anyhow::Result;
 use clap::Args;
 use glasshouse_sandbox::ErrorKind;
-use serde_json::json;
 
+use super::each::{Words, each};
 use crate::args::{Global, unknown_box};
-use crate::output;
 
 /// Kill boxes and remove all that is theirs
 #[derive(Debug, Args)]
@@ -36,30 +35,15 @@ impl Kill {
         if names.is_empty() {
             global.say("there are no boxes");
         }
-        let (mut removed, mut failed) = (Vec::new(), Vec::new());
-        for name in names {
-            match sandboxes.destroy(&name).await {
-                Ok(id) => {
-                    if !global.json {
-                        output::print([&id])?;
-                    }
-                    removed.push(id);
-                }
-                // Somebody else was faster, and it is gone, as was wanted.
-                Err(error) if self.all && error.kind() == ErrorKind::NotFound => {}
-                // The others are removed all the same.
-                Err(error) => {
-                    let sentence = output::sentence(&unknown_box(error));
-                    output::say(&sentence);
-                    failed.push(json!({ "id": name, "error": sentence }));
-                }
-            }
-        }
+        let words = Words { done: "removed", name: "id" };
+        let code = each(global, names, words, async |name| match sandboxes.destroy(name).await {
+            Ok(id) => Ok(Some(id)),
+            // Somebody else was faster, and it is gone, as was wanted.
+            Err(error) if self.all && error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unknown_box(error)),
+        })
+        .await?;
         sandboxes.settle().await;
-        let code = i32::from(!failed.is_empty());
-        if global.json {
-            output::print_json(&json!({ "removed": removed, "failed": failed }))?;
-        }
         Ok(code)
     }
 }

@@ -6,7 +6,7 @@ use glasshouse_sandbox::SnapshotInfo;
 use owo_colors::OwoColorize as _;
 use serde_json::Value;
 
-use super::each::each;
+use super::each::{Words, each};
 use super::snapshot;
 use crate::args::Global;
 use crate::{output, progress, table, terminal, words};
@@ -83,5 +83,6 @@ fn task(snapshot: &SnapshotInfo) -> Option<String> {
 
 async fn remove(global: &Global, names: Vec<String>) -> Result<i32> {
     let house = global.open()?;
-    each(global, names, "removed", async |name| Ok(house.remove_snapshot(name).await?)).await
+    let words = Words { done: "removed", name: "id" };
+    each(global, names, words, async |name| Ok(Some(house.remove_snapshot(name).await?))).await
 }

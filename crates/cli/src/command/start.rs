@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::each::each;
+use super::each::{Words, each};
 use crate::args::{Global, unknown_box};
 
 /// Start boxes that were stopped, on what they had written
@@ -22,8 +22,8 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let house = global.open()?;
-        each(global, self.names, "done", async |name| {
-            house.start(name).await.map(|sandbox| sandbox.id().to_owned()).map_err(unknown_box)
+        each(global, self.names, Words { done: "done", name: "id" }, async |name| {
+            house.start(name).await.map(|sandbox| Some(sandbox.id().to_owned())).map_err(unknown_box)
         })
         .await
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::each::each;
+use super::each::{Words, each};
 use crate::args::{Global, unknown_box};
 
 /// End boxes and keep what they have written
@@ -23,6 +23,9 @@ pub(crate) struct Stop {
 impl Stop {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let house = global.open()?;
-        each(global, self.names, "done", async |name| house.stop(name).await.map_err(unknown_box)).await
+        each(global, self.names, Words { done: "done", name: "id" }, async |name| {
+            house.stop(name).await.map(Some).map_err(unknown_box)
+        })
+        .await
     }
 }

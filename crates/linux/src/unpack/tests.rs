@@ -270,13 +270,3 @@ fn times_and_modes_of_directories_survive_their_contents() {
     let meta = stack.path(0, "d").metadata().unwrap();
     assert_eq!((meta.mtime(), meta.permissions().mode() & 0o7777), (1000, 0o755));
 }
-
-#[test]
-fn base64_is_understood_with_and_without_padding() {
-    for (text, bytes) in
-        [("", &b""[..]), ("Cg", b"\n"), ("Cg==", b"\n"), ("AP8Q", b"\0\xff\x10"), ("+/8=", b"\xfb\xff")]
-    {
-        assert_eq!(from_base64(text.as_bytes()).as_deref(), Some(bytes), "{text}");
-    }
-    assert_eq!(from_base64(b"a b"), None);
-}

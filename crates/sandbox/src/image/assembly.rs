@@ -30,6 +30,9 @@ const RATIO_MAX: u64 = 200;
 /// Memory for decompression: 2^27 bytes is what the format's specification asks every reader to bear.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
+/// The layer that is being unpacked, as long as nobody knows its name.
+const LAYER: &str = "next";
+
 /// Where the system's own file systems are mounted in every box, so the image has to have directories there.
 const MOUNT_POINTS: [(&str, u32); 4] = [("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("tmp", 0o1777)];
 
@@ -122,7 +125,7 @@ impl Assembly {
         diff_id: Option<&str>,
         heard: Heard<'_>,
     ) -> Result<()> {
-        let dir = self.incoming.layer("next")?;
+        let dir = self.incoming.layer(LAYER)?;
         let tree = dir.join("tree");
         let tree: OwnedFd = File::open(&tree).context(format_args!("open {}", tree.display()))?.into();
         let (unpacked, found, digest) = self.read(blob.stream, &tree, diff_id, heard)?;
@@ -144,8 +147,11 @@ impl Assembly {
             true => store::layer_name(&chain_id(&self.diff_ids)),
             false => store::layer_name(&found),
         };
-        let place = self.incoming.path().join(&name);
-        if !place.exists() {
+        if self.fresh.contains(&name) {
+            // The same one once more, as some tools write it.
+            self.incoming.discard(LAYER)?;
+        } else {
+            let place = self.incoming.path().join(&name);
             std::fs::rename(&dir, &place).context(format_args!("rename {}", dir.display()))?;
             self.fresh.push(name.clone());
         }

@@ -10,7 +10,7 @@ use super::store::{self, ImageInfo, Incoming};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::snapshot::index::{Index, Kind};
-use crate::snapshot::pack::{Stack, pack};
+use crate::snapshot::pack::pack_layer;
 use crate::snapshot::records::SnapshotInfo;
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{diff, digest, layers};
@@ -81,11 +81,12 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
     let house = home.clone();
     let packing = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
         let mut shelf = Shelf::new(&house);
-        let (index, trees) = (shelf.layer(&root)?, shelf.trees(&[root]));
-        pack(&[&shelf.empty()], Stack { indexes: &[&index], trees: &trees }, BufWriter::new(writer))
+        let index = shelf.layer(&root)?;
+        pack_layer(&index, &layers::path(&house, &root), BufWriter::new(writer))
     });
     let packing = packing.context("start a thread (is the limit of processes reached?)")?;
-    let unpacked = take_layer(home, reader, None);
+    let mut intake = Intake::new(home)?;
+    let unpacked = intake.take(reader, None).and_then(|()| intake.publish());
     let packed = packing.join().map_err(|_| Error::new(ErrorKind::Failed, "the packing was broken off"))?;
     // Who gives up closes the pipe, and the other one only knows that it broke.
     match packed {
@@ -94,13 +95,26 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
     }
 }
 
-/// Unpacks a layer of somebody's into the store; with a digest, its content has to have it. Its name.
-pub(crate) fn take_layer(home: &Home, stream: impl Read, content: Option<&str>) -> Result<Vec<String>> {
-    let mut assembly = Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default());
-    if content.is_none_or(|content| !assembly.reuse(content).unwrap_or(false)) {
-        assembly.unpack(Blob { stream, digest: None }, content, &|_| {})?;
+/// Layers of somebody's on their way into the store, lowest first.
+pub(crate) struct Intake(Assembly);
+
+impl Intake {
+    pub(crate) fn new(home: &Home) -> Result<Intake> {
+        Ok(Intake(Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default())))
     }
-    assembly.publish()
+
+    /// Takes the next one; with a digest, its content has to have it, and one that is here is not unpacked again.
+    pub(crate) fn take(&mut self, stream: impl Read, content: Option<&str>) -> Result<()> {
+        match content {
+            Some(content) if self.0.reuse(content)? => Ok(()),
+            _ => self.0.unpack(Blob { stream, digest: None }, content, &|_| {}),
+        }
+    }
+
+    /// Puts them in their places. Their names, uppermost first.
+    pub(crate) fn publish(self) -> Result<Vec<String>> {
+        self.0.publish()
+    }
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -11,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use glasshouse_linux::archive::{self, Bits};
+use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::{Mode, OFlags, ResolveFlags};
-use glasshouse_linux::{archive, rustix};
 use serde_json::Value;
 
 use super::assembly::{Assembly, Blob};
@@ -148,7 +149,7 @@ impl Work<'_> {
         let (reader, writer) = io::pipe().context("make a pipe")?;
         let from = self.path.to_owned();
         let packing = std::thread::Builder::new().name("glasshouse".into());
-        let packing = packing.spawn(move || archive::pack(&from, io::BufWriter::new(writer)));
+        let packing = packing.spawn(move || archive::pack(&from, Bits::All, io::BufWriter::new(writer)));
         let packing = packing.context("start a thread (is the limit of processes reached?)")?;
         let mut assembly = self.assembly();
         let unpacked = assembly.unpack(Blob { stream: reader, digest: None }, None, &|_| {});

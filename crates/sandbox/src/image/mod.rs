@@ -32,7 +32,7 @@ use glasshouse_linux::rustix;
 use glasshouse_linux::unpack::Chain;
 use glasshouse_protocol::plan::Source;
 
-pub(crate) use commit::take_layer;
+pub(crate) use commit::Intake;
 pub use manifest::ImageConfig;
 pub(crate) use manifest::digest_text;
 pub use pull::{PullOptions, PullPhase, PullProgress, Stop};
@@ -40,7 +40,7 @@ pub(crate) use reference::Reference;
 pub use registry::Credentials;
 pub use store::ImageInfo;
 pub(crate) use store::references;
-pub(crate) use store::{Incoming, clean_incoming, image};
+pub(crate) use store::{Incoming, clean_incoming, clean_records, image};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;

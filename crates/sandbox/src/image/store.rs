@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::manifest::ImageConfig;
 use super::reference::Reference;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::Home;
+use crate::home::{Home, names_in};
 use crate::snapshot::layers;
 use crate::spec::Image;
 
@@ -86,6 +86,15 @@ pub(super) fn write(home: &Home, reference: &Reference, info: &ImageInfo) -> Res
         let _ = fs::remove_file(&temporary);
     }
     written.context(format_args!("write {}", path.display()))
+}
+
+/// Removes what killed writers of records have left. Nobody may be writing one.
+pub(crate) fn clean_records(home: &Home) -> Result<()> {
+    for file in names_in(&home.path("images"))?.iter().filter(|file| file.ends_with('~')) {
+        let path = home.path("images").join(file);
+        fs::remove_file(&path).context(format_args!("remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Forgets an image, and removes those of its layers that nobody needs.
@@ -198,6 +207,12 @@ impl Incoming {
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         fs::set_permissions(&tree, open).context(format_args!("open {}", tree.display()))?;
         Ok(dir)
+    }
+
+    /// Takes away what was unpacked for nothing.
+    pub(super) fn discard(&self, name: &str) -> Result<()> {
+        tree::remove(self._lock.as_fd(), name)
+            .context(format_args!("remove {name} of {}", self.path().display()))
     }
 
     /// Moves layers to their places, once all that is in them is on the disk.

@@ -31,6 +31,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 pub(crate) use attributes::counts;
+pub(crate) use content::{content_hash, next_data};
 #[cfg(test)]
 use opener::{Opener, Plain, Wanted};
 #[cfg(test)]

@@ -28,6 +28,9 @@ use crate::snapshot::{merge, records, shelf};
 /// Layers that the kernel can stack.
 pub(crate) const CHAIN_MAX: usize = 500;
 
+/// How often the place of a new layer is made again, if somebody takes it for waste.
+const CLAIMS_MAX: usize = 10;
+
 /// The name of a directory of the host as a layer.
 pub(crate) fn of_directory(path: &str) -> String {
     format!("dir:{path}")
@@ -103,12 +106,24 @@ pub(crate) fn build<T>(home: &Home, name: &str, fill: impl FnOnce(BorrowedFd<'_>
 }
 
 fn fill_in<T>(place: &Path, fill: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    let mut tries = 0;
+    let (_ours, tree) = loop {
+        tries += 1;
+        match claim(place) {
+            // Somebody cleaned up in the moment between its making and its lock.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && tries < CLAIMS_MAX => {}
+            claimed => break claimed.context(format_args!("make {}", place.display()))?,
+        }
+    };
+    fill(tree.as_fd())
+}
+
+/// Makes the place of a layer in the making, with its tree. Locked, it is not taken for what somebody left who was killed.
+fn claim(place: &Path) -> std::io::Result<(File, File)> {
     let tree = place.join("tree");
-    fs::create_dir_all(&tree).context(format_args!("make {}", tree.display()))?;
-    // Locked, it is not taken for what somebody left who was killed.
-    let _ours = descriptor::lock_directory(place).context(format_args!("lock {}", place.display()))?;
-    let dir = File::open(&tree).context(format_args!("open {}", tree.display()))?;
-    fill(dir.as_fd())
+    fs::create_dir_all(&tree)?;
+    let lock = descriptor::lock_directory(place)?;
+    Ok((lock, File::open(&tree)?))
 }
 
 /// Every layer that a record names.
@@ -151,6 +166,7 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
     }
     // Nobody is at work, so what lies here was left by somebody who was killed.
     records::clean(home)?;
+    image::clean_records(home)?;
     for name in names_in(&home.path("incoming"))? {
         if name.contains('-') {
             discard(home, "incoming", &name)?;
@@ -161,10 +177,12 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
 
 /// Takes a layer away: at once for everybody who looks, and then from the disk.
 fn discard(home: &Home, place: &str, name: &str) -> Result<()> {
-    let (from, to) = (home.path(place).join(name), home.path("trash").join(name));
+    // Under a name of its own: one that was called the same may be there still, left by somebody who was killed.
+    let waste = new_name(name)?;
+    let (from, to) = (home.path(place).join(name), home.path("trash").join(&waste));
     fs::rename(&from, &to).context(format_args!("take {} away", from.display()))?;
     let trash = File::open(home.path("trash")).context("open the trash")?;
-    tree::remove(trash.as_fd(), name).context(format_args!("remove layer {name}"))
+    tree::remove(trash.as_fd(), &waste).context(format_args!("remove layer {name}"))
 }
 
 /// Puts on disk all that was written to the store's file system.

@@ -1,18 +1,22 @@
-//! What differs between two chains, as a layer in a tar stream.
+//! Layers in a tar stream: what differs between two chains, or one layer as it is.
 //!
-//! It is an OCI layer: `.wh.NAME` says that NAME is not there any more, and a directory comes before what is in it, with
-//! all directories on the way to what changed. Moved directories are told as what is gone and what is new. Owners, modes,
-//! times of the second, attributes that count and holes' zeros are in it; files with several names are several files.
-//! Devices and sockets are left out and counted.
+//! It is an OCI layer: `.wh.NAME` says that NAME is not there any more, and a directory comes before what is in it. Of two
+//! chains, all directories on the way to what changed are told, and moved ones as what is gone and what is new; one layer
+//! is told with all that is in it, also what looks the same as below. Owners, modes, times of the second, attributes that
+//! count and hard links between what is told are in it. Devices and sockets are left out and counted.
+//!
+//! Holes are zeros there, for few tools read them otherwise; in what only we read they are left out.
 
+mod holes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -22,17 +26,31 @@ use glasshouse_linux::rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
 use super::diff::{self, Node};
-use super::index::{Entry, Index, Kind, counts, stamp};
+use super::index::{DEPTH_MAX, Entry, Index, Kind, content_hash, counts, stamp};
 use crate::error::{Context, Error, ErrorKind, Result};
+use holes::Pieces;
 
 /// What a name begins with that deletes another.
 const WHITEOUT: &[u8] = b".wh.";
+/// The name by which a directory says that nothing of the one below shows through it.
+const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Bytes of a name, and of a link's target, that a header has room for.
 const NAME_BYTES_MAX: usize = 100;
 /// The name of an entry that holds a longer name.
 const LONG_NAME: &[u8] = b"././@LongLink";
 /// The kernel's own bound, for all names of attributes together and for one value.
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
+/// Bytes of the names of files that have others, too. Beyond that, each name is a file of its own.
+const LINKED_BYTES_MAX: usize = 64 << 20;
+
+/// Who shall read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Whoever reads layers of images.
+    Everybody,
+    /// Glasshouse itself.
+    Own,
+}
 
 /// What was packed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,15 +108,28 @@ impl Unchanged {
     fn new(file: OwnedFd, entry: &Entry) -> io::Result<Unchanged> {
         let file = Unchanged { file: file.into(), entry: entry.clone(), left: entry.size };
         file.check()?;
+        // Somebody gave it another name, or took one away, as merging does; or it was written and set back.
+        if stamp(&fstat(&file.file)?) != entry.stamp
+            && content_hash(file.file.as_fd(), entry.size)? != entry.content
+        {
+            return Err(changed());
+        }
         Ok(file)
     }
 
+    /// By the time of the last write alone: the other one is that of its names, too, and layers share files.
     fn check(&self) -> io::Result<()> {
-        match stamp(&fstat(&self.file)?) == self.entry.stamp {
+        let now = fstat(&self.file)?;
+        let (seen, known) = (stamp(&now), self.entry.stamp);
+        match (seen.ino, seen.mtime, now.st_size as u64) == (known.ino, known.mtime, self.entry.size) {
             true => Ok(()),
-            false => Err(io::Error::other("it is being changed; take a snapshot, and look at that")),
+            false => Err(changed()),
         }
     }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it is being changed; take a snapshot, and look at that")
 }
 
 impl Read for Unchanged {
@@ -117,36 +148,113 @@ impl Read for Unchanged {
 }
 
 /// Writes a layer that makes `to` out of `from`.
-pub(crate) fn pack(from: &[&Index], to: Stack<'_>, out: impl Write) -> Result<Packed> {
-    let mut packer = Packer {
-        to,
-        out: Builder::new(out),
-        open: Vec::new(),
-        gone: None,
-        packed: Packed::default(),
-        buffer: vec![0; ATTRIBUTE_BYTES_MAX],
-    };
+pub(crate) fn pack(from: &[&Index], to: Stack<'_>, form: Form, out: impl Write) -> Result<Packed> {
+    let mut packer = Packer::new(to, form, out);
     // The root is always told: a layer without it would get one of the unpacker's making.
     if let Some(root) = diff::locate(to.indexes, b".")? {
         packer.write(b".", &root)?;
     }
     diff::diff(from, to.indexes, |change| packer.take(change.path, change.from, change.to))?;
-    packer.out.into_inner().and_then(|mut out| out.flush()).context("write the layer")?;
-    Ok(packer.packed)
+    packer.finish()
+}
+
+/// Whether a layer can be told as it is. One in which a directory was moved cannot: only overlayfs has a word for that.
+pub(crate) fn stands_alone(index: &Index) -> bool {
+    index.root().dir.as_ref().is_some_and(|dir| dir.redirect.is_none() && !dir.redirects_below)
+}
+
+/// Writes one layer as it is.
+pub(crate) fn pack_layer(index: &Index, tree: &Path, out: impl Write) -> Result<Packed> {
+    let (indexes, trees) = ([index], [tree.to_owned()]);
+    let mut packer = Packer::new(Stack { indexes: &indexes, trees: &trees }, Form::Own, out);
+    let list = |entry: &Entry| match &entry.dir {
+        Some(dir) => index.list(&dir.record).map(Vec::into_iter),
+        None => Ok(Vec::new().into_iter()),
+    };
+    packer.write(b".", &Node::alone(index.root().clone(), b".".to_vec()))?;
+    let mut open = vec![(Vec::new(), list(index.root())?)];
+    while let Some((dir, entries)) = open.last_mut() {
+        let Some(entry) = entries.next() else {
+            open.pop();
+            continue;
+        };
+        let path = if dir.is_empty() { entry.name.to_vec() } else { [dir, &b"/"[..], &entry.name].concat() };
+        if open.len() > DEPTH_MAX {
+            let message = format!("cannot pack a layer that is deeper than {DEPTH_MAX} directories");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        if entry.kind == Kind::Whiteout {
+            packer.mark(&path_of_whiteout(&path))?;
+            continue;
+        }
+        check_name(&path)?;
+        let below = list(&entry)?;
+        let opaque = entry.dir.as_ref().is_some_and(|dir| dir.opaque);
+        let is_dir = entry.kind == Kind::Directory;
+        packer.write(&path, &Node::alone(entry, path.clone()))?;
+        if opaque {
+            packer.mark(&[&path, &b"/"[..], OPAQUE].concat())?;
+        }
+        if is_dir {
+            open.push((path, below));
+        }
+    }
+    packer.finish()
+}
+
+/// The name that says that another one is not there any more.
+fn path_of_whiteout(path: &[u8]) -> Vec<u8> {
+    let (dir, name) = split(path);
+    let name = [WHITEOUT, name].concat();
+    if dir.is_empty() { name } else { [dir, b"/", &name].concat() }
+}
+
+fn check_name(path: &[u8]) -> Result<()> {
+    if !split(path).1.starts_with(WHITEOUT) {
+        return Ok(());
+    }
+    let message = format!(
+        "cannot put {} into a layer: a name that begins with `.wh.` means a deletion there",
+        path.escape_ascii()
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 struct Packer<'a, W: Write> {
     to: Stack<'a>,
+    form: Form,
     out: Builder<W>,
     /// Directories that are written and that we are in, by their paths.
     open: Vec<Vec<u8>>,
     /// What is below this went with it.
     gone: Option<Vec<u8>>,
+    /// Files that may come again under other names, by layer and inode: the first name of each.
+    linked: HashMap<(usize, u64), Vec<u8>>,
+    linked_bytes: usize,
     packed: Packed,
     buffer: Vec<u8>,
 }
 
-impl<W: Write> Packer<'_, W> {
+impl<'a, W: Write> Packer<'a, W> {
+    fn new(to: Stack<'a>, form: Form, out: W) -> Packer<'a, W> {
+        Packer {
+            to,
+            form,
+            out: Builder::new(out),
+            open: Vec::new(),
+            gone: None,
+            linked: HashMap::new(),
+            linked_bytes: 0,
+            packed: Packed::default(),
+            buffer: vec![0; ATTRIBUTE_BYTES_MAX],
+        }
+    }
+
+    fn finish(self) -> Result<Packed> {
+        self.out.into_inner().and_then(|mut out| out.flush()).context("write the layer")?;
+        Ok(self.packed)
+    }
+
     fn take(&mut self, path: &[u8], from: Option<&Node>, to: Option<&Node>) -> Result<()> {
         if path == b"." || self.gone.as_ref().is_some_and(|gone| is_below(path, gone)) {
             return Ok(());
@@ -164,9 +272,11 @@ impl<W: Write> Packer<'_, W> {
 
     fn delete(&mut self, path: &[u8]) -> Result<()> {
         self.way_to(path)?;
-        let (dir, name) = split(path);
-        let name = [WHITEOUT, name].concat();
-        let path = if dir.is_empty() { name } else { [dir, b"/", &name].concat() };
+        self.mark(&path_of_whiteout(path))
+    }
+
+    /// Writes a name that means something by itself.
+    fn mark(&mut self, path: &[u8]) -> Result<()> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(0o600);
@@ -175,7 +285,7 @@ impl<W: Write> Packer<'_, W> {
         header.set_mtime(0);
         header.set_size(0);
         self.packed.entries += 1;
-        self.append(header, &path, io::empty())
+        self.append(header, path, io::empty())
     }
 
     /// Writes the directories on the way to something, as far as they are not written yet.
@@ -195,13 +305,7 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn add(&mut self, path: &[u8], node: &Node) -> Result<()> {
-        if split(path).1.starts_with(WHITEOUT) {
-            let message = format!(
-                "cannot put {} into a layer: a name that begins with `.wh.` means a deletion there",
-                path.escape_ascii()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        check_name(path)?;
         self.way_to(path)?;
         self.write(path, node)?;
         if node.entry.kind == Kind::Directory {
@@ -220,19 +324,19 @@ impl<W: Write> Packer<'_, W> {
         header.set_size(0);
         self.packed.entries += 1;
         match entry.kind {
-            Kind::File => {
-                let file = self.to.open(node)?;
-                self.attributes(file.file.as_fd(), path)?;
-                header.set_entry_type(EntryType::Regular);
-                header.set_size(entry.size);
-                self.packed.bytes += entry.size;
-                self.append(header, path, file)
-            }
+            Kind::File => match self.linked.get(&(node.layer, entry.stamp.ino)).cloned() {
+                Some(first) => {
+                    header.set_entry_type(EntryType::Link);
+                    self.put_target(&mut header, &first, path)?;
+                    self.append(header, path, io::empty())
+                }
+                None => self.write_file(header, path, node),
+            },
             Kind::Directory => {
                 let (dir, name) = self.to.place(node)?;
                 let way = if node.path == b"." { Way::default() } else { Way::default().join(&name) };
                 let opened = layer::open_dir(dir.as_fd(), &way).context(writing(path))?;
-                self.attributes(opened.as_fd(), path)?;
+                self.attributes(opened.as_fd(), path, Vec::new())?;
                 header.set_entry_type(EntryType::Directory);
                 let path = [path, b"/"].concat();
                 self.append(header, &path, io::empty())
@@ -241,13 +345,7 @@ impl<W: Write> Packer<'_, W> {
                 let (dir, name) = self.to.place(node)?;
                 let target = readlinkat(&dir, &name, Vec::new()).context(writing(path))?;
                 header.set_entry_type(EntryType::Symlink);
-                let target = target.to_bytes();
-                let room = target.len().min(NAME_BYTES_MAX);
-                // To the letter: a call for paths would tidy it up.
-                header.set_link_name_literal(&target[..room]).context(writing(path))?;
-                if target.len() > NAME_BYTES_MAX {
-                    self.long(EntryType::GNULongLink, target, path)?;
-                }
+                self.put_target(&mut header, target.to_bytes(), path)?;
                 self.append(header, path, io::empty())
             }
             Kind::Fifo => {
@@ -260,6 +358,51 @@ impl<W: Write> Packer<'_, W> {
                 Ok(())
             }
         }
+    }
+
+    fn write_file(&mut self, mut header: Header, path: &[u8], node: &Node) -> Result<()> {
+        let file = self.to.open(node)?;
+        self.remember(path, node, &file)?;
+        header.set_entry_type(EntryType::Regular);
+        self.packed.bytes += node.entry.size;
+        let whole = match self.form {
+            Form::Everybody => Err(file),
+            Form::Own => Pieces::of(file).context(writing(path))?,
+        };
+        match whole {
+            Ok(pieces) => {
+                self.attributes(pieces.file().file.as_fd(), path, pieces.records())?;
+                header.set_size(pieces.length());
+                self.append(header, path, pieces)
+            }
+            Err(file) => {
+                self.attributes(file.file.as_fd(), path, Vec::new())?;
+                header.set_size(node.entry.size);
+                self.append(header, path, file)
+            }
+        }
+    }
+
+    /// Keeps the name of a file that may have others.
+    fn remember(&mut self, path: &[u8], node: &Node, file: &Unchanged) -> Result<()> {
+        let names = fstat(&file.file).context(writing(path))?.st_nlink;
+        // 0: it changed while it was looked at.
+        let ino = node.entry.stamp.ino;
+        if names > 1 && ino != 0 && self.linked_bytes < LINKED_BYTES_MAX {
+            self.linked_bytes += path.len() + size_of::<((usize, u64), Vec<u8>)>();
+            self.linked.insert((node.layer, ino), path.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Says where a link leads, to the letter: a call for paths would tidy it up.
+    fn put_target(&mut self, header: &mut Header, target: &[u8], path: &[u8]) -> Result<()> {
+        let room = target.len().min(NAME_BYTES_MAX);
+        header.set_link_name_literal(&target[..room]).context(writing(path))?;
+        if target.len() > NAME_BYTES_MAX {
+            self.long(EntryType::GNULongLink, target, path)?;
+        }
+        Ok(())
     }
 
     /// Writes one entry. The name goes in as it is: a call for paths takes none that are long and no text.
@@ -284,13 +427,17 @@ impl<W: Write> Packer<'_, W> {
         self.out.append(&long, text.chain(&[0][..])).context(writing(path))
     }
 
-    /// Writes the attributes that count ahead of what they belong to.
-    fn attributes(&mut self, file: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+    /// Writes the attributes that count ahead of what they belong to, and what else has to be told of it.
+    fn attributes(
+        &mut self,
+        file: BorrowedFd<'_>,
+        path: &[u8],
+        mut found: Vec<(String, Vec<u8>)>,
+    ) -> Result<()> {
         let listed = match flistxattr(file, &mut self.buffer[..]) {
             Err(Errno::OPNOTSUPP | Errno::NODATA) => 0,
             listed => listed.context(writing(path))?,
         };
-        let mut found = Vec::new();
         for name in self.buffer[..listed].split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let Ok(text) = name.to_str() else { continue };

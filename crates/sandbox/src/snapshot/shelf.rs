@@ -54,7 +54,8 @@ impl<'a> Shelf<'a> {
         let kept = self.place(name);
         let before = self.read(&kept);
         let index = match before {
-            Some(index) if !is_outside(name) => index,
+            // A file that was given another name meanwhile, as merging does, looked as if it changed.
+            Some(index) if !is_outside(name) && !index.racy() => index,
             before => self.scan(&layers::path(self.home, name), &kept, before.as_ref())?,
         };
         let index = Rc::new(index);
@@ -100,7 +101,7 @@ impl<'a> Shelf<'a> {
     fn scan(&self, tree: &Path, kept: &Path, before: Option<&Index>) -> Result<Index> {
         let index = self.walk(tree, before)?;
         // Without it the next one reads more, and finds the same.
-        let _ = keep(&index, kept);
+        let _ = keep(self.home, &index, kept);
         Ok(index)
     }
 }
@@ -115,11 +116,10 @@ fn is_outside(name: &str) -> bool {
     name.starts_with("dir:")
 }
 
-/// Puts an index in its place, whole or not at all. Others may do the same at the same time.
-pub(crate) fn keep(index: &Index, path: &Path) -> Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!("~{}", crate::sandboxes::new_id()?));
-    let temporary = PathBuf::from(name);
+/// Puts an index in its place, whole or not at all. Others may do the same at the same time. Until it is whole it lies
+/// where `gc` finds what killed ones left.
+pub(crate) fn keep(home: &Home, index: &Index, path: &Path) -> Result<()> {
+    let temporary = home.path("incoming").join(layers::new_name("index")?);
     let file = File::create_new(&temporary).context(format_args!("make {}", temporary.display()))?;
     let kept = index
         .write(BufWriter::new(file))

@@ -10,7 +10,7 @@ use crate::image;
 use crate::sandboxes::{Sandboxes, blocking};
 use crate::snapshot::diff::{self, Change, Node};
 use crate::snapshot::index::Kind;
-use crate::snapshot::pack::{Stack, pack};
+use crate::snapshot::pack::{Form, Stack, pack};
 use crate::snapshot::records::SnapshotInfo;
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{layers, merge};
@@ -144,7 +144,7 @@ impl Sandboxes {
             let _share = house.home().store_shared()?;
             let mut shelf = Shelf::new(house.home());
             let (from, to) = house.two_states(&mut shelf, &name, against.as_deref())?;
-            pack(&from.chain(), Stack { indexes: &to.chain(), trees: &to.trees }, out)
+            pack(&from.chain(), Stack { indexes: &to.chain(), trees: &to.trees }, Form::Everybody, out)
         })
         .await
     }
@@ -181,7 +181,9 @@ impl Sandboxes {
         }
         let is_written = |name: &&String| layers::level(name) != merge::LEVEL_FIXED;
         let written = snapshot.chain.iter().take_while(is_written).count();
-        if written == 0 && !matches!(snapshot.image, Image::Directory(_)) {
+        // One that was imported stands on layers of its own alone.
+        let on_directory = snapshot.chain.iter().any(|name| name.starts_with("dir:"));
+        if written == 0 && !on_directory {
             let message = format!(
                 "nothing tells what of snapshot {} came with its image {}; name something to compare it with",
                 snapshot.id, snapshot.image

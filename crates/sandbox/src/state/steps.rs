@@ -244,7 +244,7 @@ impl Sandboxes {
         let (top, chain, digest, list, racy, processes) = found.ok_or_else(failed)?;
         let same = digest == before.digest && chain == before.chain && before.top;
         if !same {
-            shelf::keep(&top, &Note::top_path(home, id))?;
+            shelf::keep(home, &top, &Note::top_path(home, id))?;
         }
         let state = StepState {
             digest: digest.clone(),

@@ -1,21 +1,26 @@
 //! Snapshots that go from one home to another, in one file.
 //!
 //! ```text
-//!  zstd ( tar ( snapshot.json   what it is: image, user, environment, digest of the tree, digest of the layer
-//!               layer.tar       all that it shows, as one layer; of the image `host`, what differs from that ) )
+//!  zstd ( tar ( snapshot.json   what it is: image, user, environment, digest of the tree, digests of the layers
+//!               layer-1.tar     its layers, lowest first; of the image `host`, those on top of that
+//!               layer-2.tar … ) )
 //! ```
-//! Whoever imports one trusts nothing in it: the layer is unpacked as those of images are, within their bounds, its
-//! content has to have the promised digest, and the tree that comes out of it too. Without root, owners and set-id bits
-//! cannot be kept; then the tree may have another digest, and that is said.
+//! Layers keep what they share: one that is here already is not unpacked again. They hold what upper ones hide, too; *flat*,
+//! all that the snapshot shows is one layer, and nothing else travels. Files of version 1 had one layer, `layer.tar`.
+//!
+//! Whoever imports one trusts nothing in it: the layers are unpacked as those of images are, within their bounds, their
+//! contents have to have the promised digests, and the tree that comes out of them too. Without root, owners and set-id
+//! bits of files cannot be kept; then the tree may have another digest, and that is said.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::look::{Found, shelf_state};
+use super::look::{Found, State, shelf_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, variables};
 use crate::image;
@@ -24,21 +29,31 @@ use crate::snapshot::Marks;
 use crate::snapshot::digest::Digest;
 use crate::snapshot::index::Index;
 use crate::snapshot::layers;
-use crate::snapshot::pack::{Stack, pack};
+use crate::snapshot::pack::{Form, Packed, Stack, pack, pack_layer, stands_alone};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::spec::Image;
 
 const FORMAT: &str = "glasshouse snapshot";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The one that had a single layer.
+const VERSION_FLAT: u64 = 1;
 const MANIFEST: &str = "snapshot.json";
-const LAYER: &str = "layer.tar";
+/// Layers of a file. Of a longer chain, the lowest ones become one.
+const LAYERS_MAX: usize = 100;
 /// Bytes of what a file says of itself.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Memory for decompression, as for layers of images.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// How hard to compress: 0 is what zstd takes for the best bargain.
 const ZSTD_LEVEL: i32 = 0;
+
+/// How a snapshot is to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// All that it shows as one layer, without what upper layers hide of lower ones.
+    pub flat: bool,
+}
 
 /// A snapshot that was written to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +62,9 @@ pub struct Exported {
     pub id: String,
     /// The digest of its tree.
     pub digest: String,
-    /// Bytes of its layer before it was compressed.
+    /// How many layers are in the file.
+    pub layers: usize,
+    /// Bytes of its layers before they were compressed.
     pub layer_bytes: u64,
     /// Devices and sockets, which are not in the file.
     pub left_out: u64,
@@ -71,8 +88,8 @@ struct Manifest {
     /// The layer of the image `host` that it stands on.
     base: Option<String>,
     digest: String,
-    /// The digest of the layer's content.
-    content: String,
+    /// The names of the layers' files, and the digests of their contents, lowest first.
+    layers: Vec<(String, String)>,
     left_out: u64,
     user: String,
     cwd: String,
@@ -81,45 +98,50 @@ struct Manifest {
 
 impl Sandboxes {
     /// Writes a snapshot to a file that another home can import.
-    pub async fn export(&self, name: &str, out: impl Write + Send + 'static) -> Result<Exported> {
+    pub async fn export(
+        &self,
+        name: &str,
+        options: ExportOptions,
+        out: impl Write + Send + 'static,
+    ) -> Result<Exported> {
         let (house, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let snapshot = records::find(house.home(), &name)?;
             let _share = house.home().store_shared()?;
-            house.write_out(snapshot, out)
+            house.write_out(snapshot, options, out)
         })
         .await
     }
 
-    fn write_out(&self, snapshot: SnapshotInfo, out: impl Write) -> Result<Exported> {
+    fn write_out(&self, snapshot: SnapshotInfo, options: ExportOptions, out: impl Write) -> Result<Exported> {
         let home = self.home();
         let mut shelf = Shelf::new(home);
         let base = host_layer(&snapshot);
-        let below = match &base {
-            Some(base) => vec![shelf.layer(base)?],
-            None => vec![shelf.empty().into()],
-        };
-        let below: Vec<&Index> = below.iter().map(AsRef::as_ref).collect();
+        let empty = shelf.empty();
         let state = self.state(&mut shelf, Found::Snapshot(Box::new(snapshot.clone())))?;
+        let own = state.indexes.len() - usize::from(base.is_some());
         // An archive says how long a file is before the file comes.
-        let mut layer = Hashed { to: scratch(home)?, hash: Sha256::new(), bytes: 0 };
-        let stack = Stack { indexes: &state.chain(), trees: &state.trees };
-        let packed = pack(&below, stack, io::BufWriter::new(&mut layer))?;
-        let Hashed { to: mut file, hash, bytes } = layer;
-        file.seek(SeekFrom::Start(0)).context("read the layer")?;
-        let exported = Exported {
-            id: snapshot.id.clone(),
-            digest: state.digest()?.to_string(),
-            layer_bytes: bytes,
-            left_out: packed.left_out,
-        };
+        let mut file = scratch(home)?;
+        let (mut layers, mut layer_bytes, mut left_out) = (Vec::new(), 0, 0);
+        for (n, cut) in cuts(own, options).into_iter().enumerate() {
+            let mut layer = Hashed { to: &mut file, hash: Sha256::new(), bytes: 0 };
+            let packed = pack_cut(&state, cut, &empty, io::BufWriter::new(&mut layer))?;
+            left_out += packed.left_out;
+            layer_bytes += layer.bytes;
+            let content = image::digest_text(&layer.hash.finalize());
+            layers.push((layer_name(n), content, layer.bytes));
+        }
+        file.seek(SeekFrom::Start(0)).context("read the layers")?;
+        let digest = state.digest()?.to_string();
+        let exported =
+            Exported { id: snapshot.id.clone(), digest, layers: layers.len(), layer_bytes, left_out };
         let manifest = Manifest {
             image: snapshot.image,
             from: snapshot.from,
             base,
             digest: exported.digest.clone(),
-            content: image::digest_text(&hash.finalize()),
-            left_out: packed.left_out,
+            layers: layers.iter().map(|(name, content, _)| (name.clone(), content.clone())).collect(),
+            left_out,
             user: snapshot.user,
             cwd: snapshot.cwd,
             env: snapshot.env,
@@ -128,7 +150,9 @@ impl Sandboxes {
         let written = zstd::Encoder::new(out, ZSTD_LEVEL).and_then(|out| {
             let mut archive = tar::Builder::new(out);
             put(&mut archive, MANIFEST, manifest.len() as u64, manifest.as_bytes())?;
-            put(&mut archive, LAYER, bytes, file)?;
+            for (name, _, bytes) in &layers {
+                put(&mut archive, name, *bytes, (&mut file).take(*bytes))?;
+            }
             archive.into_inner()?.finish()?.flush()
         });
         written.context("write the snapshot")?;
@@ -168,9 +192,14 @@ impl Sandboxes {
             .map_err(broken)?;
         let manifest = Manifest::from_text(&text)?;
         let base = manifest.base(home)?;
-        let layer = next_file(&mut files, LAYER)?;
-        let mut chain = image::take_layer(home, layer, Some(&manifest.content))
-            .map_err(|e| Error::new(e.kind(), format!("cannot import the snapshot: {e}")))?;
+        let mut intake = image::Intake::new(home)?;
+        for (name, content) in &manifest.layers {
+            let layer = next_file(&mut files, name)?;
+            intake
+                .take(layer, Some(content))
+                .map_err(|e| Error::new(e.kind(), format!("cannot import the snapshot: {e}")))?;
+        }
+        let mut chain = intake.publish()?;
         chain.extend(base);
         let mut shelf = Shelf::new(home);
         let digest = shelf_state(&mut shelf, String::new(), &chain)?.digest()?.to_string();
@@ -211,9 +240,10 @@ impl Sandboxes {
 
 impl Manifest {
     fn to_json(&self) -> Value {
+        let layers: Vec<&String> = self.layers.iter().map(|(_, content)| content).collect();
         json!({
             "format": FORMAT, "version": VERSION, "image": self.image.to_string(), "from": self.from,
-            "base": self.base, "digest": self.digest, "layer": self.content, "left_out": self.left_out,
+            "base": self.base, "digest": self.digest, "layers": layers, "left_out": self.left_out,
             "user": self.user, "cwd": self.cwd, "env": self.env,
         })
     }
@@ -224,16 +254,18 @@ impl Manifest {
         if word("format").as_deref() != Some(FORMAT) {
             return Err(unknown("it does not say that it is one"));
         }
-        if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
+        let version = value.get("version").and_then(Value::as_u64);
+        if !matches!(version, Some(VERSION | VERSION_FLAT)) {
             return Err(unknown("it is of a version that is not known here"));
         }
         let read = || {
             let image: Image = word("image")?.parse().ok()?;
             let plain = |text: &String| !text.contains(|c: char| c.is_control());
-            // It becomes part of a path.
-            let is_digest = |text: &String| {
-                let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-                text.strip_prefix("sha256:").is_some_and(|rest| rest.len() == 64 && rest.bytes().all(hex))
+            let layers = match version {
+                Some(VERSION_FLAT) => {
+                    vec![("layer.tar".to_owned(), word("layer").filter(|text| is_digest(text))?)]
+                }
+                _ => layers_of(value.get("layers")?)?,
             };
             let is_variable = |(key, value): &(String, String)| {
                 !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
@@ -243,7 +275,7 @@ impl Manifest {
                 from: word("from").filter(plain)?,
                 base: word("base"),
                 digest: word("digest").filter(|digest| digest.parse::<Digest>().is_ok())?,
-                content: word("layer").filter(is_digest)?,
+                layers,
                 left_out: value.get("left_out")?.as_u64()?,
                 user: word("user").filter(plain)?,
                 cwd: word("cwd").filter(plain).filter(|cwd| cwd.starts_with('/'))?,
@@ -275,6 +307,47 @@ impl Manifest {
     }
 }
 
+/// Whether this is one of the digests that become parts of paths.
+fn is_digest(text: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|rest| rest.len() == 64 && rest.bytes().all(hex))
+}
+
+fn layers_of(value: &Value) -> Option<Vec<(String, String)>> {
+    let layers = value.as_array().filter(|layers| layers.len() <= LAYERS_MAX)?;
+    let content = |layer: &Value| layer.as_str().filter(|text| is_digest(text)).map(str::to_owned);
+    layers.iter().enumerate().map(|(n, layer)| Some((layer_name(n), content(layer)?))).collect()
+}
+
+/// The file of a layer, counted from the lowest.
+fn layer_name(n: usize) -> String {
+    format!("layer-{}.tar", n + 1)
+}
+
+/// Which layers of a chain, uppermost first, become one each; lowest first.
+fn cuts(own: usize, options: ExportOptions) -> Vec<Range<usize>> {
+    let most = if options.flat { 1 } else { LAYERS_MAX };
+    // Those above stay as they are; the last takes all that is left.
+    let alone = own.min(most.saturating_sub(usize::from(own > most)));
+    let mut cuts: Vec<_> = (0..alone).map(|n| n..n + 1).collect();
+    if alone < own {
+        cuts.push(alone..own);
+    }
+    cuts.reverse();
+    cuts
+}
+
+/// Packs neighbours of a state's chain as one layer.
+fn pack_cut(state: &State, cut: Range<usize>, empty: &Index, out: impl Write) -> Result<Packed> {
+    let chain = state.chain();
+    if cut.len() == 1 && stands_alone(chain[cut.start]) {
+        return pack_layer(chain[cut.start], &state.trees[cut.start], out);
+    }
+    let below = if cut.end == chain.len() { vec![empty] } else { chain[cut.end..].to_vec() };
+    let to = Stack { indexes: &chain[cut.start..], trees: &state.trees[cut.start..] };
+    pack(&below, to, Form::Own, out)
+}
+
 /// The layer of the host that a snapshot of the image `host` stands on.
 fn host_layer(snapshot: &SnapshotInfo) -> Option<String> {
     let host = |name: &&String| name.starts_with("host-");
@@ -286,18 +359,22 @@ fn scratch(home: &Home) -> Result<File> {
     let path = home.path("incoming").join(format!("export-{}", new_id()?));
     let file = File::options().create_new(true).read(true).write(true).open(&path);
     let file = file.context(format_args!("make {}", path.display()))?;
-    std::fs::remove_file(&path).context(format_args!("take the name from {}", path.display()))?;
+    match std::fs::remove_file(&path) {
+        // Whoever cleans up was faster.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.context(format_args!("take the name from {}", path.display()))?,
+    }
     Ok(file)
 }
 
 /// Writes, counts and hashes.
-struct Hashed {
-    to: File,
+struct Hashed<'a> {
+    to: &'a mut File,
     hash: Sha256,
     bytes: u64,
 }
 
-impl Write for Hashed {
+impl Write for Hashed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.to.write(bytes)?;
         self.hash.update(&bytes[..n]);
@@ -351,7 +428,7 @@ mod tests {
 
     fn manifest() -> Value {
         json!({
-            "format": FORMAT, "version": VERSION, "image": "dir:/nowhere", "from": "abc", "base": null,
+            "format": FORMAT, "version": VERSION_FLAT, "image": "dir:/nowhere", "from": "abc", "base": null,
             "digest": format!("b3:{}", "0".repeat(64)), "layer": format!("sha256:{}", "0".repeat(64)),
             "left_out": 0, "user": "root", "cwd": "/", "env": [["A", "b"]],
         })
@@ -365,7 +442,7 @@ mod tests {
         let mut archive = tar::Builder::new(Vec::new());
         let text = manifest.to_string();
         put(&mut archive, MANIFEST, text.len() as u64, text.as_bytes()).unwrap();
-        put(&mut archive, LAYER, layer.len() as u64, layer).unwrap();
+        put(&mut archive, "layer.tar", layer.len() as u64, layer).unwrap();
         zstd::encode_all(archive.into_inner().unwrap().as_slice(), 0).unwrap()
     }
 
@@ -390,7 +467,7 @@ mod tests {
         let (dir, house) = house();
         for (key, value) in [
             ("format", json!("something")),
-            ("version", json!(2)),
+            ("version", json!(3)),
             ("layer", json!("sha256:../../../etc")),
             ("layer", json!(format!("sha256:{}", "A".repeat(64)))),
             ("digest", json!("b3:x")),

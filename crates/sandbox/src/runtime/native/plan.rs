@@ -310,9 +310,12 @@ fn base_filter() -> &'static [u64] {
 mod tests {
     use super::*;
 
-    fn names(users: Users, read_only: bool) -> Vec<(Side, &'static str)> {
-        let source = |path: &str| Source { path: path.into(), dev: 1, ino: 2 };
-        let base = Base {
+    fn source(path: &str) -> Source {
+        Source { path: path.into(), dev: 1, ino: 2 }
+    }
+
+    fn base() -> Base {
+        Base {
             layers: vec![source("/layer")],
             trees: vec![(source("/usr"), "usr".into())],
             user: "user".into(),
@@ -320,27 +323,16 @@ mod tests {
             env: vec![],
             image: crate::spec::Image::Host,
             chain: vec![],
-        };
+        }
+    }
+
+    fn names(users: Users, read_only: bool) -> Vec<(Side, &'static str)> {
+        let base = base();
         let top = Top::Directory(source("/top"));
         let guest = GuestConfig::default();
         let (generation, memory_bytes) = (0, None);
         let plan = plan(Decisions { base: &base, top, generation, users, read_only, memory_bytes, guest });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
-    }
-
-    /// A base with one layer and nothing else, and the layer.
-    fn bare_base() -> (Source, Base) {
-        let source = Source { path: "/".into(), dev: 1, ino: 2 };
-        let base = Base {
-            layers: vec![source.clone()],
-            trees: vec![],
-            user: "root".into(),
-            cwd: "/".into(),
-            env: vec![],
-            image: crate::spec::Image::Host,
-            chain: vec![],
-        };
-        (source, base)
     }
 
     #[test]
@@ -394,13 +386,13 @@ mod tests {
 
     #[test]
     fn a_deterministic_box_is_pinned_before_the_walls_and_a_plain_one_not_at_all() {
-        let (source, base) = bare_base();
+        let base = base();
         let steps = |deterministic: bool| {
             let guest = GuestConfig {
                 pinned: deterministic.then(|| pinned::pinned("abc")),
                 ..GuestConfig::default()
             };
-            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
             plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest }).steps
         };
@@ -429,10 +421,10 @@ mod tests {
 
     #[test]
     fn only_tagging_keeps_more_than_what_changing_users_needs() {
-        let (source, base) = bare_base();
+        let base = base();
         let kept = |tracking, users| {
             let guest = GuestConfig { tracking, ..GuestConfig::default() };
-            let top = Top::Directory(source.clone());
+            let top = Top::Directory(source("/top"));
             let (generation, read_only, memory_bytes) = (0, false, None);
             let base = &base;
             kept_capabilities(&Decisions { base, top, generation, users, read_only, memory_bytes, guest })
@@ -445,9 +437,9 @@ mod tests {
 
     #[test]
     fn files_in_memory_leave_half_of_it_to_the_commands() {
-        let (source, base) = bare_base();
+        let base = base();
         let rooms = |memory_bytes, read_only| {
-            let (top, users) = (Top::Directory(source.clone()), Users::Range { base: 1 << 30 });
+            let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
             let plan = plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest });
             let room = |planned: &PlannedStep| match &planned.step {

@@ -55,6 +55,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Something in a layer that is looked at alone.
+    pub(crate) fn alone(entry: Entry, path: Vec<u8>) -> Node {
+        Node { entry, layer: 0, path, parts: Vec::new() }
+    }
+
     /// The hash of a directory's listing, if one layer alone decides about all that is in it.
     pub(crate) fn sealed(&self) -> Option<Hash> {
         match self.parts.as_slice() {

@@ -76,8 +76,13 @@ impl Contents {
     }
 }
 
+/// The hash of one file.
+pub(crate) fn content_hash(file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
+    Contents::new().hash(file, size)
+}
+
 /// The next stretch with data at or after `at`, in whole blocks, but never beyond the size.
-fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+pub(crate) fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     let block = BLOCK as u64;
     let from = match seek(file, SeekFrom::Data(at)) {
         Ok(from) => (from / block * block).max(at),
