@@ -82,7 +82,8 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
     let packing = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
         let mut shelf = Shelf::new(&house);
         let (index, trees) = (shelf.layer(&root)?, shelf.trees(&[root]));
-        pack(&[&shelf.empty()], Stack { indexes: &[&index], trees: &trees }, BufWriter::new(writer))
+        let stack = Stack { indexes: &[&index], trees: &trees, reach: shelf.reach() };
+        pack(&[&shelf.empty()], stack, BufWriter::new(writer))
     });
     let packing = packing.context("start a thread (is the limit of processes reached?)")?;
     let unpacked = take_layer(home, reader, None);
@@ -96,7 +97,7 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
 
 /// Unpacks a layer of somebody's into the store; with a digest, its content has to have it. Its name.
 pub(crate) fn take_layer(home: &Home, stream: impl Read, content: Option<&str>) -> Result<Vec<String>> {
-    let mut assembly = Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default());
+    let mut assembly = Assembly::of_state(home, Arc::new(Incoming::new(home, None)?));
     if content.is_none_or(|content| !assembly.reuse(content).unwrap_or(false)) {
         assembly.unpack(Blob { stream, digest: None }, content, &|_| {})?;
     }

@@ -12,15 +12,16 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use glasshouse_linux::layer::{self, Way};
-use glasshouse_linux::rustix::fs::{fgetxattr, flistxattr, fstat, readlinkat};
+use glasshouse_linux::reach::Reach;
+use glasshouse_linux::rustix::fs::fstat;
 use glasshouse_linux::rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
+use super::Tree;
 use super::diff::{self, Node};
 use super::index::{Entry, Index, Kind, counts, stamp};
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -49,17 +50,18 @@ pub struct Packed {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stack<'a> {
     pub(crate) indexes: &'a [&'a Index],
-    pub(crate) trees: &'a [PathBuf],
+    pub(crate) trees: &'a [Tree],
+    pub(crate) reach: &'a Reach,
 }
 
 impl Stack<'_> {
     /// The directory that something is in, and its name there.
     fn place(&self, node: &Node) -> Result<(OwnedFd, CString)> {
         let tree = &self.trees[node.layer];
-        let open = || format!("open {} in {}", node.path.escape_ascii(), tree.display());
-        let root = File::open(tree).context(open())?;
+        let open = || format!("open {} in {tree}", node.path.escape_ascii());
+        let root = tree.open(self.reach)?;
         if node.path == b"." {
-            return Ok((root.into(), c".".to_owned()));
+            return Ok((root, c".".to_owned()));
         }
         let mut names = Vec::new();
         for name in node.path.split(|byte| *byte == b'/') {
@@ -67,14 +69,14 @@ impl Stack<'_> {
         }
         let last = names.pop().unwrap_or_default();
         let way = names.iter().fold(Way::default(), |way, name| way.join(name));
-        Ok((layer::open_dir(root.as_fd(), &way).context(open())?, last))
+        Ok((layer::open_dir(self.reach, root.as_fd(), &way).context(open())?, last))
     }
 
     /// What a file holds. It is what its index says, or an error.
     pub(crate) fn open(&self, node: &Node) -> Result<Unchanged> {
         let (dir, name) = self.place(node)?;
         let shown = node.path.escape_ascii().to_string();
-        let file = layer::open_file(dir.as_fd(), &name).context(format_args!("open {shown}"))?;
+        let file = layer::open_file(self.reach, dir.as_fd(), &name).context(format_args!("open {shown}"))?;
         Unchanged::new(file, &node.entry).context(format_args!("read {shown}"))
     }
 }
@@ -231,7 +233,7 @@ impl<W: Write> Packer<'_, W> {
             Kind::Directory => {
                 let (dir, name) = self.to.place(node)?;
                 let way = if node.path == b"." { Way::default() } else { Way::default().join(&name) };
-                let opened = layer::open_dir(dir.as_fd(), &way).context(writing(path))?;
+                let opened = layer::open_dir(self.to.reach, dir.as_fd(), &way).context(writing(path))?;
                 self.attributes(opened.as_fd(), path)?;
                 header.set_entry_type(EntryType::Directory);
                 let path = [path, b"/"].concat();
@@ -239,7 +241,7 @@ impl<W: Write> Packer<'_, W> {
             }
             Kind::Symlink => {
                 let (dir, name) = self.to.place(node)?;
-                let target = readlinkat(&dir, &name, Vec::new()).context(writing(path))?;
+                let target = self.to.reach.read_link(dir.as_fd(), &name).context(writing(path))?;
                 header.set_entry_type(EntryType::Symlink);
                 let target = target.to_bytes();
                 let room = target.len().min(NAME_BYTES_MAX);
@@ -286,7 +288,7 @@ impl<W: Write> Packer<'_, W> {
 
     /// Writes the attributes that count ahead of what they belong to.
     fn attributes(&mut self, file: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
-        let listed = match flistxattr(file, &mut self.buffer[..]) {
+        let listed = match self.to.reach.list(file, None, &mut self.buffer) {
             Err(Errno::OPNOTSUPP | Errno::NODATA) => 0,
             listed => listed.context(writing(path))?,
         };
@@ -296,7 +298,7 @@ impl<W: Write> Packer<'_, W> {
             let Ok(text) = name.to_str() else { continue };
             if counts(name.to_bytes()) {
                 let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-                let got = fgetxattr(file, name, &mut value[..]).context(writing(path))?;
+                let got = self.to.reach.attribute(file, None, name, &mut value).context(writing(path))?;
                 value.truncate(got);
                 if text.contains(['=', '\n']) {
                     let message = format!(

@@ -5,16 +5,15 @@
 //!
 //! Trees of the host that a box is shown (`/usr` in boxes of the image `host`) are no part of its state.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::sandboxes::{Sandboxes, blocking};
 use crate::snapshot::index::Index;
-use crate::snapshot::records;
+use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
-use crate::snapshot::{digest, records::SnapshotInfo};
+use crate::snapshot::{Tree, digest};
 
 /// One number for a state: the same for the same tree, however it came to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub(super) struct State {
     pub(super) id: String,
     pub(super) indexes: Vec<Rc<Index>>,
     /// The trees that these are of, in the same order.
-    pub(super) trees: Vec<PathBuf>,
+    pub(super) trees: Vec<Tree>,
 }
 
 impl State {
@@ -87,7 +86,7 @@ impl Sandboxes {
         let runtime = self.runtime(runtime);
         let mut at = None;
         runtime.hold_still(&id, &mut |still| {
-            at = Some((still.upper.to_owned(), still.record.info.chain.clone()));
+            at = Some((still.upper.clone(), still.record.info.chain.clone()));
             Ok(())
         })?;
         if let Some((upper, chain)) = at {
@@ -99,7 +98,7 @@ impl Sandboxes {
         runtime.hold_still(&id, &mut |still| {
             let below = shelf_state(shelf, id.clone(), &still.record.info.chain)?;
             state.indexes = [vec![Rc::new(shelf.top(&id, still.upper)?)], below.indexes].concat();
-            state.trees = [vec![still.upper.to_owned()], below.trees].concat();
+            state.trees = [vec![still.upper.clone()], below.trees].concat();
             Ok(())
         })?;
         Ok(state)

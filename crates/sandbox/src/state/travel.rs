@@ -103,7 +103,7 @@ impl Sandboxes {
         let state = self.state(&mut shelf, Found::Snapshot(Box::new(snapshot.clone())))?;
         // An archive says how long a file is before the file comes.
         let mut layer = Hashed { to: scratch(home)?, hash: Sha256::new(), bytes: 0 };
-        let stack = Stack { indexes: &state.chain(), trees: &state.trees };
+        let stack = Stack { indexes: &state.chain(), trees: &state.trees, reach: shelf.reach() };
         let packed = pack(&below, stack, io::BufWriter::new(&mut layer))?;
         let Hashed { to: mut file, hash, bytes } = layer;
         file.seek(SeekFrom::Start(0)).context("read the layer")?;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::io::Errno;
-use glasshouse_linux::{descriptor, process, tree};
+use glasshouse_linux::{descriptor, layer, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
 use glasshouse_protocol::{Reply, Request};
@@ -31,8 +31,8 @@ use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
 use crate::runtime::start::{self, Failed, Parcel, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
-use crate::snapshot::layers;
 use crate::snapshot::records::Method;
+use crate::snapshot::{self, Tree, layers};
 use crate::spec::SandboxState;
 
 /// How long somebody who was killed may still hold a box, by what he had started.
@@ -302,8 +302,10 @@ impl Native {
 
     /// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
     fn is_untouched(&self, upper: &Path, record: &BoxRecord) -> Result<bool> {
-        let mut entries = fs::read_dir(upper).context(format_args!("look at {}", upper.display()))?;
-        if entries.next().is_some() {
+        let reach = snapshot::reach();
+        let dir = Tree::At(upper.to_owned()).open(&reach)?;
+        let look = || format!("look at {}", upper.display());
+        if !layer::entries(&reach, dir.as_fd(), 0).context(look())?.is_empty() {
             return Ok(false);
         }
         let Some(below) = record.info.chain.first() else { return Ok(false) };
@@ -330,7 +332,7 @@ impl Native {
             Some(held) => self.settle(&mut record, held.generation)?,
             None => self.settle_stopped(&mut record)?,
         }
-        let upper = top_dir(&self.home, id, record.info.generation).join("u");
+        let upper = Tree::At(top_dir(&self.home, id, record.info.generation).join("u"));
         let processes = held.as_ref().map_or(0, |held| held.processes);
         let done = look(Still { record: &record, upper: &upper, processes });
         if let Some(held) = held {
@@ -392,7 +394,7 @@ impl Native {
                 }
             }
         }
-        let copied = crate::snapshot::copy_top(&self.home, id, &upper, layer);
+        let copied = snapshot::copy_top(&self.home, id, &Tree::At(upper), layer);
         held.release(false)?;
         Ok(Taken { method: copied?, chain, processes })
     }

@@ -1,6 +1,5 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use glasshouse_linux::unpack::{self, Bounds, Chain};
 use proptest::prelude::*;
@@ -10,12 +9,8 @@ use super::*;
 use crate::snapshot::Marks;
 use crate::snapshot::digest::digest;
 use crate::snapshot::digest::overlay::{Op, Overlay, ops};
-use crate::snapshot::index::tests::is_root;
-use crate::snapshot::index::{Owners, scan};
-
-fn index(path: &Path) -> Index {
-    scan(File::open(path).unwrap().as_fd(), Marks::Trusted, Owners::Kept, None).unwrap()
-}
+use crate::snapshot::index::Owners;
+use crate::snapshot::index::tests::{index_of, is_root};
 
 /// Packs what differs, and unpacks it into a tree.
 fn through_a_tar(from: &[&Index], to: Stack<'_>) -> (TempDir, Index) {
@@ -32,7 +27,7 @@ fn through_a_tar(from: &[&Index], to: Stack<'_>) -> (TempDir, Index) {
         unpack::unpack(tar.as_slice(), into.as_fd(), &below, unpack::Owners::Kept, bounds).unwrap();
     assert_eq!((packed.entries, packed.bytes), (unpacked.entries, unpacked.bytes));
     assert_eq!((packed.left_out, unpacked.left_out), (0, 0));
-    let index = index(&tree);
+    let index = index_of(&tree);
     (dir, index)
 }
 
@@ -41,11 +36,13 @@ fn check(ops: &[Op]) {
     let (first, second) = ops.split_at(ops.len() / 2);
     first.iter().for_each(|op| overlay.apply(op));
     overlay.rotate();
-    let older: Vec<Index> = overlay.chain()[1..].iter().map(|path| index(path)).collect();
+    let older: Vec<Index> = overlay.chain()[1..].iter().map(|path| index_of(path)).collect();
     second.iter().for_each(|op| overlay.apply(op));
     let (indexes, trees) = (overlay.indexes(), overlay.chain());
     let (older, indexes): (Vec<&Index>, Vec<&Index>) = (older.iter().collect(), indexes.iter().collect());
-    let (to, shown) = (Stack { indexes: &indexes, trees: &trees }, digest(&indexes).unwrap());
+    let trees: Vec<Tree> = trees.into_iter().map(Tree::At).collect();
+    let to = Stack { indexes: &indexes, trees: &trees, reach: &Reach::own() };
+    let shown = digest(&indexes).unwrap();
     let (_dir, whole) = through_a_tar(&[&Index::empty(Marks::Trusted, Owners::Kept)], to);
     assert_eq!(digest(&[&whole]).unwrap(), shown, "all of it");
     let (_dir, layer) = through_a_tar(&older, to);
