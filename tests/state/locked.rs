@@ -34,12 +34,12 @@ const UNLOCK: &str =
     "chmod 700 in; chmod 700 in/a; chmod 700 in/a/b closed listed gone; chmod 600 none write";
 
 /// A stage with such a tree, for each mode.
-fn stages() -> Vec<Stage> {
+fn stages(options: &[&str]) -> Vec<Stage> {
     if !std::path::Path::new(PYTHON).exists() {
         skip("native-rootless", &format!("{PYTHON} is not there"));
         return Vec::new();
     }
-    let stages = Stage::each(&[]);
+    let stages = Stage::each(options);
     for stage in &stages {
         stage.sh(LOCK);
         stage.python(&stage.id, MARK);
@@ -60,7 +60,7 @@ fn seen(stage: &Stage, of: &str) -> String {
 
 #[test]
 fn a_copy_under_a_writer_is_the_same_as_what_was_moved() {
-    for stage in stages() {
+    for stage in stages(&[]) {
         let mode = stage.house.mode;
         let moved = stage.json(&["snapshot", &stage.id]);
         assert_eq!(moved["method"], "rotate");
@@ -85,23 +85,25 @@ fn a_copy_under_a_writer_is_the_same_as_what_was_moved() {
 
 #[test]
 fn all_of_it_is_copied_when_all_of_it_is_new() {
-    for stage in stages() {
-        let mode = stage.house.mode;
-        stage.ok(&["exec", &stage.id, "--background", "--shell", "--", "exec 9> open; sleep 1000"]);
-        stage.sh("until [ -e open ]; do :; done");
-        let copied = stage.json(&["snapshot", &stage.id]);
-        assert_ne!(copied["method"], "rotate", "{mode:?}");
-        let copied = copied["id"].as_str().expect("an id").to_owned();
-        assert_eq!(stage.ok(&["digest", &copied]), stage.ok(&["digest", &stage.id]), "{mode:?}");
-        let there = seen(&stage, &copied);
-        stage.sh(UNLOCK);
-        assert_eq!(there, stage.python(&stage.id, VIEW), "{mode:?}");
+    for options in [&[][..], &["--disk", "8m"]] {
+        for stage in stages(options) {
+            let mode = stage.house.mode;
+            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", "exec 9> open; sleep 1000"]);
+            stage.sh("until [ -e open ]; do :; done");
+            let copied = stage.json(&["snapshot", &stage.id]);
+            assert_ne!(copied["method"], "rotate", "{mode:?}");
+            let copied = copied["id"].as_str().expect("an id").to_owned();
+            assert_eq!(stage.ok(&["digest", &copied]), stage.ok(&["digest", &stage.id]), "{mode:?}");
+            let there = seen(&stage, &copied);
+            stage.sh(UNLOCK);
+            assert_eq!(there, stage.python(&stage.id, VIEW), "{mode:?}, {options:?}");
+        }
     }
 }
 
 #[test]
 fn differences_are_told_and_travel() {
-    for stage in stages() {
+    for stage in stages(&[]) {
         let mode = stage.house.mode;
         let told = stage.ok(&["diff", &stage.id, "--content"]);
         for name in ["none", "write", "in/a/b/f", "in/a/b/l", "in/a/g", "closed/x", "listed/y", "gone/z"] {
@@ -124,7 +126,7 @@ fn differences_are_told_and_travel() {
 
 #[test]
 fn it_stays_when_layers_are_merged_and_goes_when_nobody_wants_it() {
-    for stage in stages() {
+    for stage in stages(&[]) {
         let mode = stage.house.mode;
         for n in 0..18 {
             let line = format!(

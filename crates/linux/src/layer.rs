@@ -270,17 +270,13 @@ pub struct Copier {
     content: Vec<u8>,
     clones: bool,
     ranges: bool,
+    /// Bytes of content that may still be copied.
+    left: u64,
 }
 
 impl Default for Copier {
     fn default() -> Copier {
-        Copier {
-            names: vec![0; ATTRIBUTE_BYTES_MAX],
-            value: vec![0; ATTRIBUTE_BYTES_MAX],
-            content: Vec::new(),
-            clones: true,
-            ranges: true,
-        }
+        Copier::bounded(u64::MAX)
     }
 }
 
@@ -294,6 +290,18 @@ pub enum Moved {
 }
 
 impl Copier {
+    /// One that copies no more bytes of content than this, all files together.
+    pub fn bounded(bytes: u64) -> Copier {
+        Copier {
+            names: vec![0; ATTRIBUTE_BYTES_MAX],
+            value: vec![0; ATTRIBUTE_BYTES_MAX],
+            content: Vec::new(),
+            clones: true,
+            ranges: true,
+            left: bytes,
+        }
+    }
+
     /// Gives `to` the owner, attributes, mode and times of `from`, in the order in which none of them undoes
     /// another: a new owner takes set-id bits and capabilities away, an attribute needs a file that may be
     /// written. `wanted` says which attributes come along.
@@ -407,6 +415,7 @@ impl Copier {
         start: u64,
         end: u64,
     ) -> io::Result<u64> {
+        self.left = self.left.checked_sub(end - start).ok_or(Errno::FBIG)?;
         let (mut read_at, mut write_at) = (start, start);
         // What fits the buffer is quicker through it.
         while self.ranges && end - read_at > BUFFER_BYTES as u64 {
@@ -468,6 +477,24 @@ pub fn nobody_writes(file: BorrowedFd<'_>) -> bool {
     unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0 }
 }
 
+/// Whether this is a directory, open to be read, of a file system in memory that holds at most so much. An error: it is
+/// not.
+pub fn is_memory(dir: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+    let not = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+    if kind(&rustix::fs::fstat(dir)?) != FileType::Directory {
+        return not("it is no directory");
+    }
+    if rustix::fs::fcntl_getfl(dir)?.contains(OFlags::PATH) {
+        return not("it is not open");
+    }
+    let disk = rustix::fs::fstatfs(dir)?;
+    let (block, blocks) = (disk.f_bsize.max(1) as u64, disk.f_blocks as u64);
+    if disk.f_type as u64 != libc::TMPFS_MAGIC as u64 || blocks > bytes.div_ceil(block) {
+        return not("it is not in memory, or larger than it may be");
+    }
+    Ok(())
+}
+
 /// Whether a write through a mapping shows in the times of the file. In memory-only file systems it does not.
 pub fn mapped_writes_show(dir: BorrowedFd<'_>) -> io::Result<bool> {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -509,6 +536,42 @@ mod tests {
         open_dir(&Reach::own(), root.as_fd(), &way(c"link")).unwrap_err();
         open_step(&Reach::own(), root.as_fd(), c"link").unwrap_err();
         open_file(&Reach::own(), root.as_fd(), c"link").unwrap_err();
+    }
+
+    #[test]
+    fn only_a_directory_in_memory_within_its_bound_is_taken_for_one() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let on_disk = File::open(dir.path()).unwrap();
+        let file = File::create(dir.path().join("file")).unwrap();
+        for fd in [on_disk.as_fd(), file.as_fd()] {
+            is_memory(fd, u64::MAX).unwrap_err();
+        }
+        let memory = File::open("/dev/shm").unwrap();
+        let disk = rustix::fs::fstatfs(&memory).unwrap();
+        if disk.f_type as u64 != libc::TMPFS_MAGIC as u64 {
+            return;
+        }
+        let bytes = disk.f_blocks as u64 * disk.f_bsize as u64;
+        is_memory(memory.as_fd(), bytes).unwrap();
+        is_memory(memory.as_fd(), bytes - disk.f_bsize as u64).unwrap_err();
+        let place = rustix::fs::open("/dev/shm", OFlags::PATH, Mode::empty()).unwrap();
+        is_memory(place.as_fd(), bytes).unwrap_err();
+    }
+
+    #[test]
+    fn a_copy_ends_at_its_bound_all_files_together() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(dir.path().join("from"), vec![1; 10_000]).unwrap();
+        let from = File::open(dir.path().join("from")).unwrap();
+        let stat = rustix::fs::fstat(&from).unwrap();
+        let mut copier = Copier { clones: false, ..Copier::bounded(25_000) };
+        let mut copy = |name| {
+            let into = File::create(dir.path().join(name)).unwrap();
+            copier.content(from.as_fd(), into.as_fd(), &stat)
+        };
+        assert_eq!(copy("a").unwrap(), Moved::Copied(10_000));
+        assert_eq!(copy("b").unwrap(), Moved::Copied(10_000));
+        assert_eq!(copy("c").unwrap_err().raw_os_error(), Some(Errno::FBIG.raw_os_error()));
     }
 
     #[test]

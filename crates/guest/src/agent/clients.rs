@@ -153,7 +153,8 @@ impl Agent {
                 self.forget();
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
-            Request::Hold { kill, stop } => self.hold(n, stream, kill, stop)?,
+            Request::Hold { kill, stop, top } => self.hold(n, stream, holding::Wish { kill, stop, top })?,
+            Request::Top { generation } => self.keep_top(n, generation),
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);

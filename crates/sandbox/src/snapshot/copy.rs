@@ -19,6 +19,7 @@ use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{FileType, Mode, Stat, fstat, mkdirat};
 use glasshouse_linux::rustix::io::Errno;
 
+use super::id_in_box;
 use crate::error::{Context, Error, ErrorKind, Result};
 
 /// Files, directories and everything else in one layer.
@@ -82,6 +83,10 @@ struct Seen {
 pub(crate) struct Original<'a> {
     pub(crate) tree: BorrowedFd<'a>,
     pub(crate) reach: &'a Reach,
+    /// The user and group that are 0 in the copy; see [`id_in_box`].
+    pub(crate) first_id: u32,
+    /// Its contents have no more bytes than this, or they grow under our eyes.
+    pub(crate) bytes_max: u64,
 }
 
 /// Makes the empty directory `into` the copy of the frozen tree `from`. After an error the caller removes
@@ -104,7 +109,7 @@ fn copy_at(
         into,
         share,
         record_until: shows.then_some((until.as_secs() as i64, until.subsec_nanos())),
-        copier: Copier::default(),
+        copier: Copier::bounded(from.bytes_max),
         links: HashMap::new(),
         entries: 0,
         done: Copied {
@@ -163,6 +168,15 @@ struct Place<'a> {
     before: Option<OwnedFd>,
 }
 
+impl Original<'_> {
+    /// As the box sees it.
+    fn owned(&self, mut stat: Stat) -> Stat {
+        stat.st_uid = id_in_box(stat.st_uid, self.first_id);
+        stat.st_gid = id_in_box(stat.st_gid, self.first_id);
+        stat
+    }
+}
+
 impl Work<'_> {
     fn enter(&mut self, way: &Way, key: &Key, tasks: &mut Vec<Task>) -> Result<()> {
         if way.depth() > DEPTH_MAX {
@@ -192,7 +206,7 @@ impl Work<'_> {
 
     fn leave(&mut self, way: &Way) -> Result<()> {
         let (from, into) = self.open_both(way)?;
-        let stat = fstat(&from).context("look at a directory")?;
+        let stat = self.from.owned(fstat(&from).context("look at a directory")?);
         let (from, into) = (Spot::Open(from.as_fd()), Spot::Open(into.as_fd()));
         self.copier
             .attributes(self.from.reach, from, into, &stat, |_| true)
@@ -209,7 +223,7 @@ impl Work<'_> {
     /// Copies what is no directory.
     fn one(&mut self, place: &Place<'_>, name: &CStr, dir_key: &Key) -> Result<()> {
         let here = |e| failed("copy", &place.way.join(name), e);
-        let stat = layer::stat(self.from.reach, place.from.as_fd(), name).map_err(here)?;
+        let stat = self.from.owned(layer::stat(self.from.reach, place.from.as_fd(), name).map_err(here)?);
         let regular = layer::kind(&stat) == FileType::RegularFile;
         let key = key_below(dir_key, name);
         self.done.files += u64::from(regular);

@@ -7,11 +7,14 @@
 //! ```text
 //!  snapshot, nothing runs   top becomes a layer ─▶ restack on [it, chain…]        method `rotate`
 //!  snapshot, something runs freeze, clone the top into a layer, thaw               method `reflink` or `copy`
+//!            or top in memory
 //!  reset                    kill all but PID 1 ─▶ restack on the chain it began with
 //!  restore                  the same, on the chain of a snapshot
 //!  fork                     snapshot, then create on its chain
 //!  stop, start              end the guest, keep the top; build again around it
 //! ```
+//! A top in memory (a box with a limited disk) has no path: the guest hands out its descriptor when it holds still. It is
+//! copied where others are moved; what a stopped box had in memory becomes a layer when the box is started again.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -46,16 +49,20 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use glasshouse_linux::layer;
 pub(crate) use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::error::{Context, ErrorKind, Result};
-use crate::home::Home;
+use crate::home::{Home, UID_RANGE};
 
 /// A line of a note, at the most.
 const NOTE_LINE_MAX: u64 = 8192;
+/// Who owns what has no owner in a box, as the kernel shows it.
+const NOBODY: u32 = 65_534;
 
 /// How far we reach into layers: as far as who wrote them. Without root, a box's user can lock himself out, and us.
 pub(crate) fn reach() -> Reach {
@@ -67,12 +74,37 @@ pub(crate) fn reach() -> Reach {
 pub(crate) enum Tree {
     /// A directory of the host.
     At(PathBuf),
+    /// The top of a box that keeps what it writes in memory.
+    InMemory(Rc<MemoryTop>),
+}
+
+/// A top that has no path. Files in it have the owners that they have outside of the box.
+#[derive(Debug)]
+pub(crate) struct MemoryTop {
+    pub(crate) dir: OwnedFd,
+    /// Who is 0 in the box.
+    first_id: u32,
+    /// What it can hold.
+    bytes: u64,
+}
+
+impl MemoryTop {
+    /// A top of a box that can hold so much, if it is one: the descriptor comes from the box's side of the wall.
+    pub(crate) fn checked(dir: OwnedFd, first_id: u32, bytes: u64) -> Result<MemoryTop> {
+        layer::is_memory(dir.as_fd(), bytes).context("use what the box's guest says is its top")?;
+        Ok(MemoryTop { dir, first_id, bytes })
+    }
+
+    pub(crate) fn id_in_box(&self, id: u32) -> u32 {
+        id_in_box(id, self.first_id)
+    }
 }
 
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Tree::At(path) => path.display().fmt(f),
+            Tree::InMemory(_) => f.write_str("the memory of a box"),
         }
     }
 }
@@ -95,6 +127,8 @@ impl Tree {
                     (opened, _) => opened,
                 }
             }
+            // A descriptor of our own: the guest has a copy of this one.
+            Tree::InMemory(top) => reach.open(top.dir.as_fd(), b".", flags, ResolveFlags::NO_XDEV),
         };
         opened.context(format_args!("open {self}"))
     }
@@ -103,7 +137,28 @@ impl Tree {
     pub(crate) fn copy(&self, into: BorrowedFd<'_>, share: Option<copy::Shared<'_>>) -> Result<copy::Copied> {
         let reach = reach();
         let from = self.open(&reach)?;
-        copy::copy(copy::Original { tree: from.as_fd(), reach: &reach }, into, share)
+        let bytes_max = match self {
+            Tree::At(_) => u64::MAX,
+            Tree::InMemory(top) => top.bytes,
+        };
+        let (tree, first_id) = (from.as_fd(), self.first_id());
+        copy::copy(copy::Original { tree, reach: &reach, first_id, bytes_max }, into, share)
+    }
+
+    /// The user and group that are 0 in the box.
+    fn first_id(&self) -> u32 {
+        match self {
+            Tree::At(_) => 0,
+            Tree::InMemory(top) => top.first_id,
+        }
+    }
+}
+
+/// The number in a box of a user or group that has this one outside, where the box's ids begin at `first`.
+fn id_in_box(id: u32, first: u32) -> u32 {
+    match first {
+        0 => id,
+        first => id.checked_sub(first).filter(|id| *id < UID_RANGE).unwrap_or(NOBODY),
     }
 }
 
@@ -134,7 +189,13 @@ impl Marks {
 /// Makes a layer of a live top that stands still, by copying it. What did not change since the copy before of the same top
 /// is shared with that one.
 pub(crate) fn copy_top(home: &Home, id: &str, top: &Tree, layer: &str) -> Result<records::Method> {
-    let Tree::At(upper) = top;
+    let upper = match top {
+        Tree::At(upper) => upper,
+        // Times say nothing in memory.
+        Tree::InMemory(_) => {
+            return layers::build(home, layer, |into| top.copy(into, None)).map(|_| records::Method::Copy);
+        }
+    };
     let noted = home.box_dir(id).join("copied");
     let before = read_note(&noted, upper);
     let tree = before.as_ref().and_then(|(layer, _)| File::open(layers::path(home, layer)).ok());

@@ -5,6 +5,7 @@
 //! | a layer of the store | beside its tree | for ever: a layer never changes |
 //! | a directory of the host | in `indexes`, by a hash of its path | only to save reading what has not changed since |
 //! | what a box has written | in the box's directory | the same |
+//! | what a box has in memory | nowhere: times say nothing there | |
 //!
 //! An index that is damaged, or was made under other rules, is as good as none.
 
@@ -83,6 +84,9 @@ impl<'a> Shelf<'a> {
 
     /// What a box has written.
     pub(crate) fn top(&self, id: &str, upper: &Tree) -> Result<Index> {
+        if let Tree::InMemory(_) = upper {
+            return self.walk(upper, None);
+        }
         let kept = self.home.box_dir(id).join("index");
         self.scan(upper, &kept, self.read(&kept).as_ref())
     }
@@ -103,7 +107,8 @@ impl<'a> Shelf<'a> {
     fn walk(&self, tree: &Tree, before: Option<&Index>) -> Result<Index> {
         let dir = tree.open(&self.reach)?;
         let Shelf { marks, owners, reach, .. } = self;
-        scan(Walked { tree: dir.as_fd(), reach, marks: *marks, owners: *owners }, before)
+        let (marks, owners, first_id) = (*marks, *owners, tree.first_id());
+        scan(Walked { tree: dir.as_fd(), reach, marks, owners, first_id }, before)
     }
 
     fn scan(&self, tree: &Tree, kept: &Path, before: Option<&Index>) -> Result<Index> {

@@ -1,7 +1,8 @@
 //! Looking at states: one number for all that is in one.
 //!
 //! A box that runs is looked at twice: first while it goes on, which takes as long as reading what it has written, and
-//! then held still, which takes no longer than seeing that the most of it is the same.
+//! then held still, which takes no longer than seeing that the most of it is the same. What it has in memory is read only
+//! then: nothing tells there what is the same.
 //!
 //! Trees of the host that a box is shown (`/usr` in boxes of the image `host`) are no part of its state.
 
@@ -91,7 +92,9 @@ impl Sandboxes {
         })?;
         if let Some((upper, chain)) = at {
             // Reads what is new. It may be moved or changed meanwhile; the second look tells.
-            let _ = shelf.top(&id, &upper);
+            if let Tree::At(_) = upper {
+                let _ = shelf.top(&id, &upper);
+            }
             let _ = shelf.chain(&chain);
         }
         let mut state = State { id: id.clone(), indexes: Vec::new(), trees: Vec::new() };

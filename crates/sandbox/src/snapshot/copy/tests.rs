@@ -28,7 +28,7 @@ fn copy_to(now: SystemTime, from: &Path, into: &Path, share: Option<(&Path, &Rec
 }
 
 pub(in super::super) fn original<'a>(tree: &'a File, reach: &'a Reach) -> Original<'a> {
-    Original { tree: tree.as_fd(), reach }
+    Original { tree: tree.as_fd(), reach, first_id: 0, bytes_max: u64::MAX }
 }
 
 fn inode(path: impl AsRef<Path>) -> u64 {

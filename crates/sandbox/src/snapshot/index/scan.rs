@@ -16,7 +16,7 @@ use glasshouse_linux::rustix::fs::{RawDir, Stat, fstat};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::time::{ClockId, clock_gettime};
 
-use super::super::{Marks, digest};
+use super::super::{Marks, digest, id_in_box};
 use super::attributes::{Attributes, Found};
 use super::content::Contents;
 use super::opener::{Opener, Plain, Wanted};
@@ -48,6 +48,8 @@ pub(crate) struct Walked<'a> {
     pub(crate) reach: &'a Reach,
     pub(crate) marks: Marks,
     pub(crate) owners: Owners,
+    /// The user and group that are 0 in the box, where owners are kept; see [`id_in_box`].
+    pub(crate) first_id: u32,
 }
 
 /// Walks the layer. With an earlier index of the same layer, only what changed since is read.
@@ -59,12 +61,13 @@ pub(crate) fn scan(walked: Walked<'_>, before: Option<&Index>) -> Result<Index> 
 
 /// The same, with somebody else to open files.
 pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
-    let Walked { tree, reach, marks, owners } = walked;
+    let Walked { tree, reach, marks, owners, first_id } = walked;
     let now = clock_gettime(ClockId::Realtime);
     let walk = Walk {
         opener,
         reach,
         owners,
+        first_id,
         // Hashes under another rule are not ours.
         before: before.filter(|index| index.facts.marks == marks && index.facts.owners == owners),
         contents: Contents::new(),
@@ -117,6 +120,7 @@ struct Walk<'a> {
     opener: &'a dyn Opener,
     reach: &'a Reach,
     owners: Owners,
+    first_id: u32,
     before: Option<&'a Index>,
     contents: Contents,
     attributes: Attributes,
@@ -365,7 +369,7 @@ impl Walk<'_> {
             return Err(self.failed(name, Errno::NAMETOOLONG.into()));
         }
         let (uid, gid) = match self.owners {
-            Owners::Kept => (stat.st_uid, stat.st_gid),
+            Owners::Kept => (id_in_box(stat.st_uid, self.first_id), id_in_box(stat.st_gid, self.first_id)),
             Owners::One => (0, 0),
         };
         let kind = kind(stat);

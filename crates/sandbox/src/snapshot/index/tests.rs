@@ -25,7 +25,7 @@ pub(in super::super) fn walked<'a>(
     marks: Marks,
     owners: Owners,
 ) -> Walked<'a> {
-    Walked { tree: tree.as_fd(), reach, marks, owners }
+    Walked { tree: tree.as_fd(), reach, marks, owners, first_id: 0 }
 }
 
 /// The index of a directory, as root sees it.
