@@ -1,9 +1,13 @@
 //! Every step of giving a box another root fails in turn: the box is as it was, and nothing is left.
 
+use std::path::PathBuf;
+
 use glasshouse_sandbox::{
-    ExecSpec, Program, Sandbox, SandboxSpec, Sandboxes, Settings, SnapshotOptions, faults,
+    ExecSpec, Limits, Program, Sandbox, SandboxSpec, Sandboxes, Settings, SnapshotOptions, faults,
 };
 use glasshouse_tests::scratch;
+
+use crate::rerun;
 
 /// No plan has so many steps.
 const STEPS_MAX: usize = 20;
@@ -60,4 +64,43 @@ fn a_step_that_fails_leaves_the_box_as_it_was() {
         assert_eq!(sh(&sandbox, "cat a; ls").await, "one\na\n");
         sandbox.destroy().await.expect("it can be removed");
     });
+}
+
+/// What a box keeps in memory can be looked at by one descriptor only, and its guest has the right one whatever fails.
+async fn in_memory(home: PathBuf) {
+    let house = Sandboxes::open(Settings { home: home.clone() }).expect("a home can be made");
+    let limits = Limits { disk_bytes: Some(8 << 20), ..Limits::default() };
+    let sandbox = house.create(SandboxSpec { limits, ..rerun::spec() }).await.expect("a box can be made");
+    let kept = async |expected: &str| {
+        let fork = sandbox.fork(1).await.expect("it can be forked").remove(0);
+        assert_eq!(sh(&fork, "cat *").await, expected);
+        fork.destroy().await.expect("it can be removed");
+    };
+    sh(&sandbox, "echo one > a").await;
+    let first = sandbox.snapshot(SnapshotOptions::default()).await.expect("it can be kept");
+    let mut failed = 0;
+    for errno in [1, 0] {
+        for step in 0..STEPS_MAX {
+            sh(&sandbox, &format!("echo {step} > b")).await;
+            faults::set(step, errno);
+            let restored = sandbox.restore(&first.id).await;
+            faults::clear();
+            if restored.is_ok() {
+                // Beyond the last step.
+                break;
+            }
+            failed += 1;
+            kept(&format!("one\n{step}\n")).await;
+        }
+        kept("one\n").await;
+    }
+    sh(&sandbox, "echo two > b").await;
+    kept("one\ntwo\n").await;
+    assert!(failed >= 10, "only {failed} steps failed");
+    rerun::clear(&house, &home).await;
+}
+
+#[test]
+fn a_step_that_fails_leaves_what_lies_in_memory_in_reach() {
+    rerun::each("faults::a_step_that_fails_leaves_what_lies_in_memory_in_reach", in_memory);
 }

@@ -10,6 +10,8 @@ mod forge;
 mod forks;
 mod killed;
 mod life;
+mod limited;
+mod locked;
 mod model;
 mod moves;
 mod pinned;

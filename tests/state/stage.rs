@@ -3,6 +3,8 @@
 use glasshouse_tests::{House, Mode, skip};
 use serde_json::Value;
 
+use crate::rerun::PYTHON;
+
 /// A house, and a box in it.
 pub(crate) struct Stage {
     pub(crate) house: House,
@@ -63,6 +65,12 @@ impl Stage {
     #[track_caller]
     pub(crate) fn sh_in(&self, id: &str, line: &str) -> String {
         self.ok(&["exec", id, "--shell", "--", line])
+    }
+
+    /// Runs a program in Python in a box.
+    #[track_caller]
+    pub(crate) fn python(&self, id: &str, program: &str) -> String {
+        self.ok(&["exec", id, "--", PYTHON, "-I", "-S", "-c", program])
     }
 
     #[track_caller]

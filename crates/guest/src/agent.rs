@@ -125,6 +125,8 @@ struct Agent {
     namespaces: Vec<OwnedFd>,
     /// Programs that were carried in, by name.
     programs: BTreeMap<String, OwnedFd>,
+    /// The directories in memory that changes go to, by the numbers of the roots: one, or two while somebody changes it.
+    tops: Vec<(u64, OwnedFd)>,
     hold: Option<holding::Hold>,
     shutdown: bool,
     /// Commands of a deterministic box since it began.
@@ -147,7 +149,7 @@ pub(crate) fn run(built: Built) -> Result<()> {
 
 impl Agent {
     fn new(built: Built) -> Result<Agent> {
-        let Built { start, proc, devpts, knobs, namespaces } = built;
+        let Built { start, proc, devpts, knobs, namespaces, top } = built;
         let mut fds = start.fds;
         let config = start.plan.guest;
         let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -178,6 +180,8 @@ impl Agent {
         let oom_events = counter("memory.events");
         let pids_events = counter("pids.events");
         let memory_peak = counter("memory.peak");
+        let tracker = Tracker::new(config.tracking, track, proc);
+        let tops = top.map(|top| (tracker.generation(), top)).into_iter().collect();
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             listener: fds.take(FdRole::Listener),
@@ -190,7 +194,7 @@ impl Agent {
             connections: vec![Some(Connection::new(start.host)?)],
             execs: BTreeMap::new(),
             next_exec: 1,
-            tracker: Tracker::new(config.tracking, track, proc),
+            tracker,
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
             devpts,
             knobs,
@@ -208,6 +212,7 @@ impl Agent {
             buffer: Vec::new(),
             namespaces,
             programs: BTreeMap::new(),
+            tops,
             hold: None,
             shutdown: false,
             turns: 0,

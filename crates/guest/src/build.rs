@@ -18,6 +18,7 @@ use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
 use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
+use glasshouse_protocol::{Request, frame};
 
 use crate::startup::Startup;
 
@@ -38,6 +39,8 @@ pub(crate) struct Built {
     pub(crate) knobs: Knobs,
     /// The box's user, mount and IPC namespaces, for whoever gives it another root.
     pub(crate) namespaces: Vec<OwnedFd>,
+    /// The directory in memory that its changes are in, for whoever looks at them.
+    pub(crate) top: Option<OwnedFd>,
 }
 
 /// Files of our own in /proc that a command inherits something from, opened while we still may.
@@ -70,6 +73,8 @@ struct Site {
     to_child: Option<OwnedFd>,
     user_namespace: Option<OwnedFd>,
     root: Option<OwnedFd>,
+    /// Where changes to the root go, if that is in memory.
+    top: Option<OwnedFd>,
     trees: Vec<(String, OwnedFd)>,
     proc: Option<OwnedFd>,
     devpts: Option<OwnedFd>,
@@ -120,8 +125,8 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
     start.await_commit()?;
-    let Site { proc, devpts, knobs, namespaces, .. } = site;
-    Ok(Some(Built { start, proc, devpts, knobs, namespaces }))
+    let Site { proc, devpts, knobs, namespaces, top, .. } = site;
+    Ok(Some(Built { start, proc, devpts, knobs, namespaces, top }))
 }
 
 /// Gives a box that lives another root. All steps run here; the box knows of it only by what it sees afterwards.
@@ -153,7 +158,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let memory_peak = rustix::fs::openat(CWD, "/proc/self/clear_refs", flags, Mode::empty()).ok();
     let knobs = Knobs { memory_peak, ..Knobs::default() };
-    Ok(Built { start, proc: None, devpts: None, knobs, namespaces: Vec::new() })
+    Ok(Built { start, proc: None, devpts: None, knobs, namespaces: Vec::new(), top: None })
 }
 
 fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
@@ -222,7 +227,10 @@ fn receive_mounts(
     let mut fds = fds.into_iter();
     for planned in steps.iter().filter(|planned| planned.side == Side::Builder) {
         match &planned.step {
-            Step::Overlay { .. } => site.root = fds.next(),
+            Step::Overlay { top, .. } => {
+                site.root = fds.next();
+                site.top = if matches!(top, Top::Memory { .. }) { fds.next() } else { None };
+            }
             Step::HostTree { target, .. } => {
                 site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
             }
@@ -248,7 +256,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::Overlay { .. } => {
-            site.root = Some(overlay::mount(step, site.user_namespace.as_ref())?);
+            let (root, top) = overlay::mount(step, site.user_namespace.as_ref())?;
+            (site.root, site.top) = (Some(root), top);
             Ok(())
         }
         Step::HostTree { source, target, idmap } => {
@@ -262,13 +271,22 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::HandOver => {
+            let trees = site.trees.iter().map(|(_, fd)| fd);
             let mounts: Vec<BorrowedFd<'_>> =
-                site.root.iter().chain(site.trees.iter().map(|(_, fd)| fd)).map(AsFd::as_fd).collect();
+                site.root.iter().chain(&site.top).chain(trees).map(AsFd::as_fd).collect();
             let socket =
                 on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
             on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
         }
         Step::EnterUser => on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?)),
+        Step::LeaveTop { generation } => {
+            let top = on("top", site.top.as_ref().ok_or(io::Error::from(Errno::BADF)))?;
+            let body = serde_json::to_vec(&Request::Top { generation: *generation });
+            let mut bytes = Vec::new();
+            frame::put(&mut bytes, 0, frame::Kind::Request, &on("request", body)?);
+            let guest = given(start, FdRole::Hold)?;
+            on("guest", descriptor::send_with_fds(guest, &bytes, &[top.as_fd()]))
+        }
         Step::ClearIpc => {
             on("IPC namespace", namespace::enter(given(start, FdRole::IpcNamespace)?))?;
             on("System V objects", ipc::clear()).map(drop)

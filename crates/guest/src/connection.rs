@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use glasshouse_linux::rustix;
-use glasshouse_linux::rustix::net::{RecvFlags, SendFlags};
+use glasshouse_linux::rustix::net::SendFlags;
+use glasshouse_linux::{descriptor, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
 use glasshouse_protocol::{Failure, FailureKind, Reply};
 
@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) watches_out: bool,
     /// Somebody else holds the box: what this client says is read later.
     pub(crate) paused: bool,
+    /// The descriptor that came last, until a request takes it.
+    pub(crate) came: Option<OwnedFd>,
 }
 
 impl Connection {
@@ -54,6 +56,7 @@ impl Connection {
             downloads: BTreeMap::new(),
             watches_out: false,
             paused: false,
+            came: None,
         })
     }
 
@@ -69,14 +72,16 @@ impl Connection {
     /// Takes what has come. `false`: the client is gone.
     pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<bool> {
         buffer.resize(READ_BYTES, 0);
-        match rustix::net::recv(&self.fd, &mut buffer[..], RecvFlags::DONTWAIT) {
+        // The socket does not block.
+        match descriptor::receive_with_fds(self.fd.as_fd(), buffer) {
             Ok((0, _)) => Ok(false),
-            Ok((n, _)) => {
+            Ok((n, mut fds)) => {
+                self.came = fds.pop().or(self.came.take());
                 self.decoder.feed(&buffer[..n]);
                 Ok(true)
             }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(true),
-            Err(e) => Err(e.into()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(e) => Err(e),
         }
     }
 
@@ -109,7 +114,7 @@ impl Connection {
         }
         let mut bytes = Vec::new();
         frame::put(&mut bytes, stream, Kind::Reply, &serde_json::to_vec(reply)?);
-        glasshouse_linux::descriptor::send_with_fds(self.fd.as_fd(), &bytes, fds)
+        descriptor::send_with_fds(self.fd.as_fd(), &bytes, fds)
     }
 
     pub(crate) fn fail(&mut self, stream: u32, kind: FailureKind, message: impl Into<String>) {

@@ -19,6 +19,9 @@ mod track;
 mod user;
 
 use std::io;
+use std::os::fd::AsFd;
+
+use glasshouse_linux::{descriptor, process, reach, rustix};
 
 /// Builds the box that the plan describes, becomes its first process, and serves until the box ends.
 pub fn jail() -> io::Result<()> {
@@ -38,4 +41,14 @@ pub fn serve() -> io::Result<()> {
 /// Gives a box that lives another root, and ends.
 pub fn restack() -> io::Result<()> {
     build::restack(startup::Startup::receive()?)
+}
+
+/// Opens what its owner may not read, for whoever started it, until he is gone. It knows of no box.
+pub fn read() -> io::Result<()> {
+    descriptor::close_from(3)?;
+    process::default_signals();
+    let _ = rustix::thread::set_name(c"glass-guest");
+    let socket = descriptor::take_stdin()?;
+    reach::become_reader()?;
+    reach::serve(socket.as_fd())
 }

@@ -1,5 +1,6 @@
 //! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
 //! it is; `glass-guest restack` gives a box that lives another root. All read their plan from the socket at descriptor 0.
+//! `glass-guest read` has no plan: it reads what its maker owns and may not read, and is asked over that socket.
 
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ fn main() -> ExitCode {
     let result = match mode.as_deref() {
         Some("jail") => glasshouse_guest::jail(),
         Some("restack") => glasshouse_guest::restack(),
+        Some("read") => glasshouse_guest::read(),
         Some("serve") => glasshouse_guest::serve(),
         _ => {
             eprintln!("glass-guest is started by glass, with its plan at descriptor 0");

@@ -24,6 +24,8 @@ pub enum Cap {
     Chown,
     /// Read and write files whatever their mode says.
     DacOverride,
+    /// Read files and look into directories whatever their mode says.
+    DacReadSearch,
     /// Change modes and times of files of another owner.
     Fowner,
     /// Signal processes of another user.
@@ -48,6 +50,7 @@ impl Cap {
         let set = match self {
             Cap::Chown => CapabilitySet::CHOWN,
             Cap::DacOverride => CapabilitySet::DAC_OVERRIDE,
+            Cap::DacReadSearch => CapabilitySet::DAC_READ_SEARCH,
             Cap::Fowner => CapabilitySet::FOWNER,
             Cap::Kill => CapabilitySet::KILL,
             Cap::Setgid => CapabilitySet::SETGID,

@@ -46,6 +46,11 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
+/// A connected pair of sockets that keep messages apart.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
 /// A listening socket at `name` in the directory, whatever the length of the directory's own path.
 pub fn listen_at(dir: BorrowedFd<'_>, name: &str, backlog: i32) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(

@@ -3,7 +3,7 @@
 //! A layer was written by somebody who may be hostile. Nothing here follows a link, and nothing but regular
 //! files and directories is opened. A place in a tree is a [`Way`] from its root, so that a walk holds no
 //! descriptor for the levels above it and a tree may be deeper than a path may be long. The trees must not
-//! change meanwhile.
+//! change meanwhile. How far we may look into them is the [`Reach`]'s part.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -16,6 +16,8 @@ use rustix::fs::{
     XattrFlags,
 };
 use rustix::io::Errno;
+
+use crate::reach::{Reach, path_in};
 
 /// Bytes of one path that is given to the kernel; longer ways are walked in parts. Below PATH_MAX.
 const PATH_PART_MAX: usize = 4000;
@@ -81,12 +83,12 @@ impl std::fmt::Display for Way {
 }
 
 /// Opens a directory of the tree.
-pub fn open_dir(root: BorrowedFd<'_>, way: &Way) -> io::Result<OwnedFd> {
+pub fn open_dir(reach: &Reach, root: BorrowedFd<'_>, way: &Way) -> io::Result<OwnedFd> {
     let mut at: Option<OwnedFd> = None;
     let mut part = Vec::new();
     for name in way.names() {
         if part.len() + name.to_bytes().len() + 1 > PATH_PART_MAX {
-            at = Some(open_part(at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::PATH)?);
+            at = Some(open_part(reach, at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::PATH)?);
             part.clear();
         }
         if !part.is_empty() {
@@ -97,24 +99,25 @@ pub fn open_dir(root: BorrowedFd<'_>, way: &Way) -> io::Result<OwnedFd> {
     if part.is_empty() {
         part.push(b'.');
     }
-    open_part(at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::RDONLY)
+    open_part(reach, at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::RDONLY)
 }
 
-fn open_part(dir: BorrowedFd<'_>, path: &[u8], how: OFlags) -> io::Result<OwnedFd> {
+fn open_part(reach: &Reach, dir: BorrowedFd<'_>, path: &[u8], how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    Ok(rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)?)
+    Ok(reach.open(dir, path, flags, resolve)?)
 }
 
 /// Opens one directory in a directory, only as a place to look from.
-pub fn open_step(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    open_part(dir, name.to_bytes(), OFlags::PATH)
+pub fn open_step(reach: &Reach, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    open_part(reach, dir, name.to_bytes(), OFlags::PATH)
 }
 
 /// Opens a regular file for reading. What is none is refused without waiting for anybody.
-pub fn open_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+pub fn open_file(reach: &Reach, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let file = reach.open(dir, name.to_bytes(), flags, resolve)?;
     if kind(&rustix::fs::fstat(&file)?) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file any more"));
     }
@@ -129,16 +132,17 @@ pub fn create_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
 
 /// The names in a directory with their kinds, in no order. One more than `max` at most: then there are too
 /// many.
-pub fn entries(dir: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(CString, FileType)>> {
+pub fn entries(reach: &Reach, dir: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(CString, FileType)>> {
     let mut found = Vec::new();
-    for entry in Dir::read_from(dir)? {
+    // A descriptor of its own: the place in a directory is shared by all copies of one.
+    for entry in Dir::new(open_part(reach, dir, b".", OFlags::RDONLY)?)? {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Unknown => kind(&stat(dir, name)?),
+            FileType::Unknown => kind(&stat(reach, dir, name)?),
             known => known,
         };
         found.push((name.to_owned(), kind));
@@ -150,8 +154,8 @@ pub fn entries(dir: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(CString, File
 }
 
 /// What an entry is. No link is followed.
-pub fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
-    Ok(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?)
+pub fn stat(reach: &Reach, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
+    Ok(reach.stat(dir, name)?)
 }
 
 /// The kind of a file.
@@ -165,20 +169,21 @@ pub fn is_whiteout(stat: &Stat) -> bool {
 }
 
 /// Makes what is neither a regular file nor a directory, as `stat` and, for a link, the original say.
-pub fn create_other(from: BorrowedFd<'_>, into: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+pub fn create_other(
+    reach: &Reach,
+    from: BorrowedFd<'_>,
+    into: BorrowedFd<'_>,
+    name: &CStr,
+    stat: &Stat,
+) -> io::Result<()> {
     match kind(stat) {
         FileType::Symlink => {
-            let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+            let target = reach.read_link(from, name)?;
             rustix::fs::symlinkat(target.as_c_str(), into, name)?;
         }
         kind => rustix::fs::mknodat(into, name, kind, Mode::RUSR | Mode::WUSR, stat.st_rdev)?,
     }
     Ok(())
-}
-
-/// A second name for a file, whatever it is but a directory.
-pub fn link(from: BorrowedFd<'_>, old: &CStr, into: BorrowedFd<'_>, new: &CStr) -> Result<(), Errno> {
-    rustix::fs::linkat(from, old, into, new, AtFlags::empty())
 }
 
 /// A file whose attributes are meant.
@@ -191,24 +196,17 @@ pub enum Spot<'a> {
 }
 
 impl Spot<'_> {
-    /// A path of one step that is not followed when it is a link. Short, however deep the directory lies.
-    fn path(dir: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
-        let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-        path.extend(name.to_bytes());
-        path
-    }
-
-    fn list(self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn list(self, reach: &Reach, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Spot::Open(fd) => rustix::fs::flistxattr(fd, buffer),
-            Spot::Named(dir, name) => rustix::fs::llistxattr(Spot::path(dir, name), buffer),
+            Spot::Open(fd) => reach.list(fd, None, buffer),
+            Spot::Named(dir, name) => reach.list(dir, Some(name), buffer),
         }
     }
 
-    fn get(self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn get(self, reach: &Reach, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
-            Spot::Open(fd) => rustix::fs::fgetxattr(fd, name, buffer),
-            Spot::Named(dir, entry) => rustix::fs::lgetxattr(Spot::path(dir, entry), name, buffer),
+            Spot::Open(fd) => reach.attribute(fd, None, name, buffer),
+            Spot::Named(dir, entry) => reach.attribute(dir, Some(entry), name, buffer),
         }
     }
 
@@ -216,7 +214,7 @@ impl Spot<'_> {
         let flags = XattrFlags::empty();
         match self {
             Spot::Open(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
-            Spot::Named(dir, entry) => rustix::fs::lsetxattr(Spot::path(dir, entry), name, value, flags),
+            Spot::Named(dir, entry) => rustix::fs::lsetxattr(path_in(dir, entry), name, value, flags),
         }
     }
 
@@ -231,22 +229,27 @@ impl Spot<'_> {
     fn stat(self) -> io::Result<Stat> {
         match self {
             Spot::Open(fd) => Ok(rustix::fs::fstat(fd)?),
-            Spot::Named(dir, name) => stat(dir, name),
+            Spot::Named(dir, name) => Ok(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?),
         }
     }
 }
 
 /// One attribute of an entry. `None`: it has none of this name, or its file system knows no attributes.
-pub fn attribute(dir: BorrowedFd<'_>, name: &CStr, attribute: &CStr) -> io::Result<Option<Vec<u8>>> {
+pub fn attribute(
+    reach: &Reach,
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    attribute: &CStr,
+) -> io::Result<Option<Vec<u8>>> {
     // What is asked for here are short marks. A longer one takes a second try.
     let mut small = [0; 512];
     let spot = Spot::Named(dir, name);
-    match spot.get(attribute, &mut small) {
+    match spot.get(reach, attribute, &mut small) {
         Ok(got) => Ok(Some(small[..got].to_vec())),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(Errno::RANGE) => {
             let mut large = vec![0; ATTRIBUTE_BYTES_MAX];
-            let got = spot.get(attribute, &mut large)?;
+            let got = spot.get(reach, attribute, &mut large)?;
             large.truncate(got);
             Ok(Some(large))
         }
@@ -267,17 +270,13 @@ pub struct Copier {
     content: Vec<u8>,
     clones: bool,
     ranges: bool,
+    /// Bytes of content that may still be copied.
+    left: u64,
 }
 
 impl Default for Copier {
     fn default() -> Copier {
-        Copier {
-            names: vec![0; ATTRIBUTE_BYTES_MAX],
-            value: vec![0; ATTRIBUTE_BYTES_MAX],
-            content: Vec::new(),
-            clones: true,
-            ranges: true,
-        }
+        Copier::bounded(u64::MAX)
     }
 }
 
@@ -291,11 +290,24 @@ pub enum Moved {
 }
 
 impl Copier {
+    /// One that copies no more bytes of content than this, all files together.
+    pub fn bounded(bytes: u64) -> Copier {
+        Copier {
+            names: vec![0; ATTRIBUTE_BYTES_MAX],
+            value: vec![0; ATTRIBUTE_BYTES_MAX],
+            content: Vec::new(),
+            clones: true,
+            ranges: true,
+            left: bytes,
+        }
+    }
+
     /// Gives `to` the owner, attributes, mode and times of `from`, in the order in which none of them undoes
     /// another: a new owner takes set-id bits and capabilities away, an attribute needs a file that may be
     /// written. `wanted` says which attributes come along.
     pub fn attributes(
         &mut self,
+        reach: &Reach,
         from: Spot<'_>,
         to: Spot<'_>,
         stat: &Stat,
@@ -305,7 +317,7 @@ impl Copier {
         if (new.st_uid, new.st_gid) != (stat.st_uid, stat.st_gid) {
             to.own(stat)?;
         }
-        self.extended(from, to, &mut wanted)?;
+        self.extended(reach, from, to, &mut wanted)?;
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         match to {
             Spot::Open(fd) => rustix::fs::fchmod(fd, mode)?,
@@ -328,11 +340,12 @@ impl Copier {
 
     fn extended(
         &mut self,
+        reach: &Reach,
         from: Spot<'_>,
         to: Spot<'_>,
         wanted: &mut impl FnMut(&[u8]) -> bool,
     ) -> io::Result<()> {
-        let listed = match from.list(&mut self.names) {
+        let listed = match from.list(reach, &mut self.names) {
             Err(Errno::OPNOTSUPP) => 0,
             listed => listed?,
         };
@@ -341,7 +354,7 @@ impl Copier {
             if !wanted(name.to_bytes()) {
                 continue;
             }
-            let got = match from.get(name, &mut self.value) {
+            let got = match from.get(reach, name, &mut self.value) {
                 // Listed, yet not for us.
                 Err(Errno::NODATA) => continue,
                 got => got?,
@@ -402,6 +415,7 @@ impl Copier {
         start: u64,
         end: u64,
     ) -> io::Result<u64> {
+        self.left = self.left.checked_sub(end - start).ok_or(Errno::FBIG)?;
         let (mut read_at, mut write_at) = (start, start);
         // What fits the buffer is quicker through it.
         while self.ranges && end - read_at > BUFFER_BYTES as u64 {
@@ -463,6 +477,24 @@ pub fn nobody_writes(file: BorrowedFd<'_>) -> bool {
     unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0 }
 }
 
+/// Whether this is a directory, open to be read, of a file system in memory that holds at most so much. An error: it is
+/// not.
+pub fn is_memory(dir: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+    let not = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+    if kind(&rustix::fs::fstat(dir)?) != FileType::Directory {
+        return not("it is no directory");
+    }
+    if rustix::fs::fcntl_getfl(dir)?.contains(OFlags::PATH) {
+        return not("it is not open");
+    }
+    let disk = rustix::fs::fstatfs(dir)?;
+    let (block, blocks) = (disk.f_bsize.max(1) as u64, disk.f_blocks as u64);
+    if disk.f_type as u64 != libc::TMPFS_MAGIC as u64 || blocks > bytes.div_ceil(block) {
+        return not("it is not in memory, or larger than it may be");
+    }
+    Ok(())
+}
+
 /// Whether a write through a mapping shows in the times of the file. In memory-only file systems it does not.
 pub fn mapped_writes_show(dir: BorrowedFd<'_>) -> io::Result<bool> {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -482,12 +514,12 @@ mod tests {
         let name = CString::new([b'n'; 255]).unwrap();
         let mut way = Way::default();
         for _ in 0..40 {
-            let at = open_dir(root.as_fd(), &way).unwrap();
+            let at = open_dir(&Reach::own(), root.as_fd(), &way).unwrap();
             rustix::fs::mkdirat(&at, name.as_c_str(), Mode::RWXU).unwrap();
             way = way.join(&name);
         }
-        let at = open_dir(root.as_fd(), &way).unwrap();
-        assert_eq!(entries(at.as_fd(), 10).unwrap(), []);
+        let at = open_dir(&Reach::own(), root.as_fd(), &way).unwrap();
+        assert_eq!(entries(&Reach::own(), at.as_fd(), 10).unwrap(), []);
         let shown = way.to_string();
         assert!(shown.starts_with("/nnn") && shown.len() < SHOWN_BYTES_MAX + 10, "{shown}");
         crate::tree::remove(root.as_fd(), name.to_str().unwrap()).unwrap();
@@ -500,10 +532,46 @@ mod tests {
         std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();
         let root = File::open(dir.path()).unwrap();
         let way = |first: &CStr| Way::default().join(first).join(c"below");
-        open_dir(root.as_fd(), &way(c"real")).unwrap();
-        open_dir(root.as_fd(), &way(c"link")).unwrap_err();
-        open_step(root.as_fd(), c"link").unwrap_err();
-        open_file(root.as_fd(), c"link").unwrap_err();
+        open_dir(&Reach::own(), root.as_fd(), &way(c"real")).unwrap();
+        open_dir(&Reach::own(), root.as_fd(), &way(c"link")).unwrap_err();
+        open_step(&Reach::own(), root.as_fd(), c"link").unwrap_err();
+        open_file(&Reach::own(), root.as_fd(), c"link").unwrap_err();
+    }
+
+    #[test]
+    fn only_a_directory_in_memory_within_its_bound_is_taken_for_one() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let on_disk = File::open(dir.path()).unwrap();
+        let file = File::create(dir.path().join("file")).unwrap();
+        for fd in [on_disk.as_fd(), file.as_fd()] {
+            is_memory(fd, u64::MAX).unwrap_err();
+        }
+        let memory = File::open("/dev/shm").unwrap();
+        let disk = rustix::fs::fstatfs(&memory).unwrap();
+        if disk.f_type as u64 != libc::TMPFS_MAGIC as u64 {
+            return;
+        }
+        let bytes = disk.f_blocks as u64 * disk.f_bsize as u64;
+        is_memory(memory.as_fd(), bytes).unwrap();
+        is_memory(memory.as_fd(), bytes - disk.f_bsize as u64).unwrap_err();
+        let place = rustix::fs::open("/dev/shm", OFlags::PATH, Mode::empty()).unwrap();
+        is_memory(place.as_fd(), bytes).unwrap_err();
+    }
+
+    #[test]
+    fn a_copy_ends_at_its_bound_all_files_together() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(dir.path().join("from"), vec![1; 10_000]).unwrap();
+        let from = File::open(dir.path().join("from")).unwrap();
+        let stat = rustix::fs::fstat(&from).unwrap();
+        let mut copier = Copier { clones: false, ..Copier::bounded(25_000) };
+        let mut copy = |name| {
+            let into = File::create(dir.path().join(name)).unwrap();
+            copier.content(from.as_fd(), into.as_fd(), &stat)
+        };
+        assert_eq!(copy("a").unwrap(), Moved::Copied(10_000));
+        assert_eq!(copy("b").unwrap(), Moved::Copied(10_000));
+        assert_eq!(copy("c").unwrap_err().raw_os_error(), Some(Errno::FBIG.raw_os_error()));
     }
 
     #[test]

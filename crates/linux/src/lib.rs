@@ -18,6 +18,7 @@ pub mod layer;
 pub mod mount;
 pub mod namespace;
 pub mod process;
+pub mod reach;
 pub mod seccomp;
 pub mod spawn;
 pub mod terminal;

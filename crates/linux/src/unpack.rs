@@ -65,6 +65,8 @@ pub enum Owners {
     /// All are ours: then they are readable for us too, and no file is set-id. Directories stay sticky, and hand their
     /// group on.
     Ours,
+    /// All are ours, and nothing in it is set-id; what locks its owner out locks us out.
+    OursAsTheyAre,
 }
 
 /// What one layer may be.
@@ -375,9 +377,9 @@ impl<'a> Layer<'a> {
     /// Gives a file that has its content all else.
     fn dress(&self, file: &File, attributes: &Attributes) -> io::Result<()> {
         self.own(file.as_fd(), attributes)?;
-        rustix::fs::fchmod(file, Mode::from_raw_mode(self.file_mode(attributes.mode)))?;
-        // After the owner and the content, which take such attributes away.
+        // After the owner and the content, which take such attributes away; before the mode, which may forbid them.
         self.set_xattrs(file.as_fd(), attributes)?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(self.file_mode(attributes.mode)))?;
         let _ = rustix::fs::futimens(file, &times(attributes.mtime));
         Ok(())
     }
@@ -602,6 +604,7 @@ impl<'a> Layer<'a> {
         match self.owners {
             Owners::Kept => mode,
             Owners::Ours => mode & 0o777 | 0o400,
+            Owners::OursAsTheyAre => mode & 0o777,
         }
     }
 
@@ -616,7 +619,7 @@ impl<'a> Layer<'a> {
     fn set_xattrs(&self, fd: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
         for (name, value) in &attributes.xattrs {
             let capability = name == b"security.capability";
-            if capability && self.owners == Owners::Ours {
+            if capability && self.owners != Owners::Kept {
                 continue;
             }
             match rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()) {
@@ -630,7 +633,14 @@ impl<'a> Layer<'a> {
 
     fn finish(mut self) -> io::Result<Unpacked> {
         self.place = None;
-        for (path, mode, mtime) in std::mem::take(&mut self.dirs) {
+        // The deepest first, and each once: a mode may lock us out of what is below.
+        let depth = |path: &Path| path.components().filter(|c| matches!(c, Component::Normal(_))).count();
+        let mut dirs = std::mem::take(&mut self.dirs);
+        dirs.sort_by(|(a, ..), (b, ..)| depth(b).cmp(&depth(a)).then_with(|| a.cmp(b)));
+        // Of several, the last: the order of equals is that of the layer.
+        dirs.reverse();
+        dirs.dedup_by(|(a, ..), (b, ..)| a == b);
+        for (path, mode, mtime) in dirs.into_iter().rev() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
             // It may have been replaced by a later entry.
@@ -641,6 +651,7 @@ impl<'a> Layer<'a> {
             let mode = match self.owners {
                 Owners::Kept => mode,
                 Owners::Ours => mode & 0o3777 | 0o700,
+                Owners::OursAsTheyAre => mode & 0o3777,
             };
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
             let _ = rustix::fs::futimens(&dir, &times(mtime));

@@ -93,6 +93,15 @@ pub enum Request {
         /// Stop everything meanwhile.
         #[serde(default)]
         stop: bool,
+        /// A fourth descriptor, if the guest has it: the directory in memory that the box's changes are in.
+        #[serde(default)]
+        top: bool,
+    },
+    /// The descriptor that comes with this is of the directory in memory that the changes to one of the box's roots go
+    /// to. Said by whoever holds the box, before it has that root. No reply.
+    Top {
+        /// Which of its roots.
+        generation: u64,
     },
     /// Go on.
     Release {

@@ -149,6 +149,11 @@ pub enum Step {
     HandOver,
     /// Enter the user namespace of a box that lives, which gives us rights over the rest of it.
     EnterUser,
+    /// Give the guest of a box that lives a descriptor of the top in memory of its next root: nobody else outlives this.
+    LeaveTop {
+        /// The number of that root.
+        generation: u64,
+    },
     /// Remove the System V objects of a box that lives.
     ClearIpc,
     /// Put the new root in the place of the root of a box that lives. Everything else that is mounted there moves along.
@@ -258,6 +263,7 @@ impl Step {
             Step::HostTree { .. } => "host tree",
             Step::HandOver => "hand-over",
             Step::EnterUser => "enter the user namespace",
+            Step::LeaveTop { .. } => "leave the top to the guest",
             Step::ClearIpc => "clear IPC objects",
             Step::ReplaceRoot { .. } => "replace the root",
             Step::Become { .. } => "become the box's user",

@@ -260,13 +260,17 @@ impl Sandboxes {
     pub async fn start(&self, name: &str) -> Result<Sandbox> {
         let info = self.info(name).await?;
         let (house, id) = (self.clone(), info.id.clone());
-        let (created, env) = blocking(move || {
+        let (created, spec) = blocking(move || {
             let _share = house.home().store_shared()?;
             let record = house.on_record(&id)?;
-            Ok((house.runtime(record.info.runtime).start(&id)?, record.spec.env))
+            Ok((house.runtime(record.info.runtime).start(&id)?, record.spec))
         })
         .await?;
-        self.resume(created, &env).await
+        if spec.limits.disk_bytes.is_some() {
+            // What it had in memory has become one more layer.
+            self.compact_later(created.info.id.clone());
+        }
+        self.resume(created, &spec.env).await
     }
 }
 

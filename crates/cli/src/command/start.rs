@@ -9,7 +9,8 @@ use crate::args::{Global, unknown_box};
 /// Start boxes that were stopped, on what they had written
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Limits, environment and names are as before; its time to live begins anew.
+Limits, environment and names are as before; its time to live begins anew, and --disk counts what
+is written from then on.
 
 Example:
   glass start web")]

@@ -154,7 +154,8 @@ impl Agent {
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
-            Request::Hold { kill, stop } => self.hold(n, stream, kill, stop)?,
+            Request::Hold { kill, stop, top } => self.hold(n, stream, holding::Wish { kill, stop, top })?,
+            Request::Top { generation } => self.keep_top(n, generation),
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);

@@ -15,13 +15,23 @@ const CLEARING_MAX: Duration = Duration::from_secs(10);
 /// How often those that are still there are looked for: nothing tells when the last one is gone.
 const CLEARING_LOOK: Duration = Duration::from_millis(1);
 
+/// What whoever holds the box wants beside that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// Everything in it killed.
+    pub(super) kill: bool,
+    /// Everything in it stopped.
+    pub(super) stop: bool,
+    /// The top, if that is in memory.
+    pub(super) top: bool,
+}
+
 /// Who holds the box.
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) connection: usize,
     stream: u32,
-    kill: bool,
-    stop: bool,
+    wish: Wish,
     /// Not yet held: processes have until then to be gone, or to stand still.
     until: Option<Instant>,
     /// Those that we have stopped, and let go again.
@@ -44,7 +54,7 @@ impl Agent {
         listen(&self.epoll, connection, n, connection.watches_out)
     }
 
-    pub(super) fn hold(&mut self, n: usize, stream: u32, kill: bool, stop: bool) -> Result<()> {
+    pub(super) fn hold(&mut self, n: usize, stream: u32, wish: Wish) -> Result<()> {
         if !self.config.contained || self.namespaces.is_empty() {
             self.fail(n, stream, FailureKind::Unsupported, "what has no walls has no state of its own");
             return Ok(());
@@ -54,8 +64,8 @@ impl Agent {
             return Ok(());
         }
         let until = Some(Instant::now() + CLEARING_MAX);
-        self.hold = Some(Hold { connection: n, stream, kill, stop, until, stopped: Vec::new() });
-        if kill {
+        self.hold = Some(Hold { connection: n, stream, wish, until, stopped: Vec::new() });
+        if wish.kill {
             let running: Vec<u64> = self.running().collect();
             for id in running {
                 self.kill(id, Exit::Killed { by: Killer::Reset })?;
@@ -74,14 +84,14 @@ impl Agent {
             let _ = process::signal_pid(pid, signal.as_raw());
         };
         let mut ready = true;
-        if hold.kill {
+        if hold.wish.kill {
             ready = others.is_empty();
             others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
-        } else if hold.stop
+        } else if hold.wish.stop
             && let Some(still) = self.tracker.freeze(true)
         {
             ready = still;
-        } else if hold.stop {
+        } else if hold.wish.stop {
             for &(pid, still) in &others {
                 if !still && !hold.stopped.contains(&pid) {
                     hold.stopped.push(pid);
@@ -93,10 +103,12 @@ impl Agent {
         if ready {
             hold.until = None;
             let (n, stream) = (hold.connection, hold.stream);
-            let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().map(AsFd::as_fd).collect();
             let (processes, generation) = (others.len() as u64, self.tracker.generation());
             let names =
                 others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
+            let tops =
+                self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
+            let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
             let reply = Reply::Held { processes, generation, names };
             let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
             if connection.reply_with(stream, &reply, &fds).is_err() {
@@ -125,6 +137,17 @@ impl Agent {
         Ok(())
     }
 
+    /// Keeps a top of a root that is about to be ours.
+    pub(super) fn keep_top(&mut self, n: usize, generation: u64) {
+        let holds = self.hold.as_ref().is_some_and(|hold| hold.connection == n);
+        let came = self.connections[n].as_mut().and_then(|connection| connection.came.take());
+        if let Some(top) = came.filter(|_| holds) {
+            // Not more than one beside the present one: an older attempt came to nothing.
+            self.tops.truncate(1);
+            self.tops.push((generation, top));
+        }
+    }
+
     /// Lets the box go on.
     pub(super) fn release(&mut self, restacked: bool) -> Result<()> {
         let Some(hold) = self.hold.take() else { return Ok(()) };
@@ -132,15 +155,20 @@ impl Agent {
             // Whoever changed it was killed halfway. A box that ends is better than one that is neither this nor that.
             return Err(io::Error::other("the box's root was left half changed"));
         }
+        if self.tops.len() > 1 {
+            // What was written to another root is gone with that.
+            let generation = self.tracker.generation();
+            self.tops.retain(|(of, _)| *of == generation);
+        }
         if restacked && self.config.landlock {
             // The walls stand on the root that was.
             self.landlock = Some(walls()?);
         }
-        if restacked && hold.kill {
+        if restacked && hold.wish.kill {
             // A box that has nothing left of what ran begins again, with its numbers and its clock.
             self.turns = 0;
         }
-        if hold.stop {
+        if hold.wish.stop {
             self.tracker.freeze(false);
         }
         for pid in hold.stopped {

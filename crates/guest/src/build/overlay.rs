@@ -5,11 +5,14 @@
 
 use super::*;
 
+use glasshouse_linux::layer::{Copier, Spot};
+use glasshouse_linux::reach::Reach;
+
 /// The kernel takes no longer value of a mount's option.
 const OPTION_BYTES_MAX: usize = 256;
 
-/// Mounts it, detached.
-pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble> {
+/// Mounts it, detached. With it comes the directory that changes go to, if that is in memory: nothing else leads there.
+pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<(OwnedFd, Option<OwnedFd>), Stumble> {
     let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
         return on("overlay", Err(io::Error::from(Errno::INVAL)));
     };
@@ -42,10 +45,14 @@ pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd,
         on("fsuid", identity::set_fs_user(base, base))?;
         on("capabilities", caps::raise_permitted())?;
     }
+    let mut in_memory = None;
     match (top, &top_dir) {
-        (Top::Memory { bytes, inodes }, _) => memory(&place, *bytes, *inodes, *base)?,
+        (Top::Memory { bytes, inodes }, _) => in_memory = Some(memory(&place, *bytes, *inodes, *base)?),
         (Top::Directory(_), Some(dir)) => on(&place, mount::attach_at(dir.as_fd(), &place))?,
         (Top::Directory(_), None) => {}
+    }
+    if let (Some(top), Some(below)) = (&in_memory, layers.first()) {
+        take_after(below.as_fd(), top.as_fd())?;
     }
     let root = stack(&names, &place, *userxattr)?;
     if base.is_some() {
@@ -57,7 +64,7 @@ pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<OwnedFd,
         return Err(Stumble { on: "its work directory".into(), source: Errno::NOSPC.into() });
     }
     on("/", rustix::process::chdir("/"))?;
-    Ok(root)
+    Ok((root, in_memory))
 }
 
 /// A detached copy of a layer, with its owners shifted if there is a namespace to shift them into.
@@ -69,8 +76,8 @@ fn take(source: &Source, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble
     Ok(layer)
 }
 
-/// A top in memory, with an exact bound.
-fn memory(place: &str, bytes: u64, inodes: u64, owner: Option<u32>) -> StepResult {
+/// A top in memory, with an exact bound. The directory in it that changes go to.
+fn memory(place: &str, bytes: u64, inodes: u64, owner: Option<u32>) -> Result<OwnedFd, Stumble> {
     let (size, inodes) = (bytes.to_string(), inodes.to_string());
     let mut options = vec![("size", Some(&*size)), ("nr_inodes", Some(&*inodes)), ("mode", Some("0755"))];
     let id = owner.unwrap_or(0).to_string();
@@ -79,8 +86,29 @@ fn memory(place: &str, bytes: u64, inodes: u64, owner: Option<u32>) -> StepResul
     }
     let tmpfs = on("tmpfs", mount::make("tmpfs", &options, open()))?;
     on(place, mount::attach_at(tmpfs.as_fd(), place))?;
-    make_dir(&format!("{place}/u"))?;
-    make_dir(&format!("{place}/w"))
+    let upper = format!("{place}/u");
+    make_dir(&upper)?;
+    make_dir(&format!("{place}/w"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    on(&upper, rustix::fs::openat(CWD, &*upper, flags, Mode::empty()))
+}
+
+/// Overlay shows the top's own attributes for the root, so a fresh one takes after what is below.
+fn take_after(below: BorrowedFd<'_>, top: BorrowedFd<'_>) -> StepResult {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let below = on("layer", rustix::fs::openat(below, ".", flags, Mode::empty()))?;
+    let stat = on("layer", rustix::fs::fstat(&below))?;
+    let own = |name: &[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    let (from, to) = (Spot::Open(below.as_fd()), Spot::Open(top));
+    let (mut copier, reach) = (Copier::default(), Reach::own());
+    let given = match copier.attributes(&reach, from, to, &stat, own) {
+        // Before 6.6 the kernel has no such attributes in memory; then a box does not see those of its root.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+            copier.attributes(&reach, from, to, &stat, |_| false)
+        }
+        given => given,
+    };
+    on("root of the top", given)
 }
 
 fn stack(names: &[String], place: &str, userxattr: bool) -> Result<OwnedFd, Stumble> {

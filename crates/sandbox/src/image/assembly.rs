@@ -86,6 +86,15 @@ impl Assembly {
         }
     }
 
+    /// The same for a tree of our own kind: modes are kept even where they lock us out, as far as that goes.
+    pub(super) fn of_state(home: &Home, incoming: Arc<Incoming>) -> Assembly {
+        let mut assembly = Assembly::new(home, incoming, Arc::default());
+        if assembly.owners == Owners::Ours {
+            assembly.owners = Owners::OursAsTheyAre;
+        }
+        assembly
+    }
+
     /// Takes the next layer from the store. Whether it is there.
     pub(super) fn reuse(&mut self, diff_id: &str) -> Result<bool> {
         let mut ids = self.diff_ids.clone();

@@ -10,7 +10,7 @@ use super::store::{self, ImageInfo, Incoming};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::snapshot::index::{Index, Kind};
-use crate::snapshot::pack::pack_layer;
+use crate::snapshot::pack::{Stack, pack_layer};
 use crate::snapshot::records::SnapshotInfo;
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{diff, digest, layers};
@@ -82,7 +82,9 @@ fn take_in(home: &Home, root: String) -> Result<Vec<String>> {
     let packing = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
         let mut shelf = Shelf::new(&house);
         let index = shelf.layer(&root)?;
-        pack_layer(&index, &layers::path(&house, &root), BufWriter::new(writer))
+        let trees = shelf.trees(&[root]);
+        let stack = Stack { indexes: &[&index], trees: &trees, reach: shelf.reach() };
+        pack_layer(stack, BufWriter::new(writer))
     });
     let packing = packing.context("start a thread (is the limit of processes reached?)")?;
     let mut intake = Intake::new(home)?;
@@ -100,7 +102,7 @@ pub(crate) struct Intake(Assembly);
 
 impl Intake {
     pub(crate) fn new(home: &Home) -> Result<Intake> {
-        Ok(Intake(Assembly::new(home, Arc::new(Incoming::new(home, None)?), Arc::default())))
+        Ok(Intake(Assembly::of_state(home, Arc::new(Incoming::new(home, None)?))))
     }
 
     /// Takes the next one; with a digest, its content has to have it, and one that is here is not unpacked again.

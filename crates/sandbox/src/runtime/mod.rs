@@ -6,9 +6,10 @@ pub(crate) mod native;
 mod process;
 mod start;
 
+pub(crate) use start::reader;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +19,7 @@ use glasshouse_protocol::plan::Tracking;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Given, Home};
 use crate::image::Base;
+use crate::snapshot::Tree;
 use crate::snapshot::records::Method;
 use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
@@ -69,7 +71,7 @@ pub(crate) struct Taken {
 pub(crate) struct Still<'a> {
     pub(crate) record: &'a BoxRecord,
     /// What it has written since it was last given a root.
-    pub(crate) upper: &'a Path,
+    pub(crate) upper: &'a Tree,
     /// Processes in it beside its first one.
     pub(crate) processes: u64,
     /// What the first of them are, by their command lines.

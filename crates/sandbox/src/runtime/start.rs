@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use glasshouse_linux::reach::Helper;
 use glasshouse_linux::{descriptor, process};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, Plan, Report, StepFailure};
@@ -134,10 +135,22 @@ pub(super) fn carry_out(
     }
 }
 
+/// A process that reads what we own and may not read.
+pub(crate) fn reader() -> std::io::Result<Helper> {
+    let (ours, theirs) = descriptor::packet_pair()?;
+    let process = execute_on("read", theirs).map_err(std::io::Error::other)?;
+    Ok(Helper::new(ours, process))
+}
+
 fn execute(mode: &str) -> Result<(std::process::Child, UnixStream)> {
     let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
+    Ok((execute_on(mode, theirs)?, UnixStream::from(ours)))
+}
+
+/// Executes the guest with this socket as its descriptor 0.
+fn execute_on(mode: &str, theirs: OwnedFd) -> Result<std::process::Child> {
     let program = program()?;
-    let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+    Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
         .arg0("glass-guest")
         .arg(mode)
         .env_clear()
@@ -146,8 +159,7 @@ fn execute(mode: &str) -> Result<(std::process::Child, UnixStream)> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .context("execute the guest")?;
-    Ok((child, UnixStream::from(ours)))
+        .context("execute the guest")
 }
 
 /// The guest's program in sealed memory, made once for this process.

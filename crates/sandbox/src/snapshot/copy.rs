@@ -15,9 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use glasshouse_linux::layer::{self, Copier, Moved, Spot, Way};
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{FileType, Mode, Stat, fstat, mkdirat};
 use glasshouse_linux::rustix::io::Errno;
 
+use super::id_in_box;
 use crate::error::{Context, Error, ErrorKind, Result};
 
 /// Files, directories and everything else in one layer.
@@ -76,27 +78,38 @@ struct Seen {
     mtime: (i64, u32),
 }
 
+/// What is copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Original<'a> {
+    pub(crate) tree: BorrowedFd<'a>,
+    pub(crate) reach: &'a Reach,
+    /// The user and group that are 0 in the copy; see [`id_in_box`].
+    pub(crate) first_id: u32,
+    /// Its contents have no more bytes than this, or they grow under our eyes.
+    pub(crate) bytes_max: u64,
+}
+
 /// Makes the empty directory `into` the copy of the frozen tree `from`. After an error the caller removes
 /// `into`.
-pub(crate) fn copy(from: BorrowedFd<'_>, into: BorrowedFd<'_>, share: Option<Shared<'_>>) -> Result<Copied> {
+pub(crate) fn copy(from: Original<'_>, into: BorrowedFd<'_>, share: Option<Shared<'_>>) -> Result<Copied> {
     copy_at(SystemTime::now(), from, into, share)
 }
 
 /// The same, at a time that the caller names.
 fn copy_at(
     now: SystemTime,
-    from: BorrowedFd<'_>,
+    from: Original<'_>,
     into: BorrowedFd<'_>,
     share: Option<Shared<'_>>,
 ) -> Result<Copied> {
-    let shows = layer::mapped_writes_show(from).context("look at the file system of a top")?;
+    let shows = layer::mapped_writes_show(from.tree).context("look at the file system of a top")?;
     let until = (now - TICK_MAX).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut work = Work {
         from,
         into,
         share,
         record_until: shows.then_some((until.as_secs() as i64, until.subsec_nanos())),
-        copier: Copier::default(),
+        copier: Copier::bounded(from.bytes_max),
         links: HashMap::new(),
         entries: 0,
         done: Copied {
@@ -127,7 +140,7 @@ enum Task {
 }
 
 struct Work<'a> {
-    from: BorrowedFd<'a>,
+    from: Original<'a>,
     into: BorrowedFd<'a>,
     share: Option<Shared<'a>>,
     /// Files that changed before this may be recorded. `None`: times say nothing here.
@@ -155,16 +168,25 @@ struct Place<'a> {
     before: Option<OwnedFd>,
 }
 
+impl Original<'_> {
+    /// As the box sees it.
+    fn owned(&self, mut stat: Stat) -> Stat {
+        stat.st_uid = id_in_box(stat.st_uid, self.first_id);
+        stat.st_gid = id_in_box(stat.st_gid, self.first_id);
+        stat
+    }
+}
+
 impl Work<'_> {
     fn enter(&mut self, way: &Way, key: &Key, tasks: &mut Vec<Task>) -> Result<()> {
         if way.depth() > DEPTH_MAX {
             return Err(too_deep(way));
         }
-        let from = layer::open_dir(self.from, way).map_err(|e| failed("read the directory", way, e))?;
-        let into = layer::open_dir(self.into, way).map_err(|e| failed("open the copy of", way, e))?;
-        let before = self.share.and_then(|share| layer::open_dir(share.tree, way).ok());
+        let (from, into) = self.open_both(way)?;
+        let reach = self.from.reach;
+        let before = self.share.and_then(|share| layer::open_dir(reach, share.tree, way).ok());
         let place = Place { way, from, into, before };
-        let names = layer::entries(place.from.as_fd(), ENTRIES_MAX - self.entries)
+        let names = layer::entries(reach, place.from.as_fd(), ENTRIES_MAX - self.entries)
             .map_err(|e| failed("read the directory", way, e))?;
         self.entries += names.len();
         if self.entries > ENTRIES_MAX {
@@ -183,18 +205,25 @@ impl Work<'_> {
     }
 
     fn leave(&mut self, way: &Way) -> Result<()> {
-        let from = layer::open_dir(self.from, way).map_err(|e| failed("read the directory", way, e))?;
-        let into = layer::open_dir(self.into, way).map_err(|e| failed("open the copy of", way, e))?;
-        let stat = fstat(&from).context("look at a directory")?;
+        let (from, into) = self.open_both(way)?;
+        let stat = self.from.owned(fstat(&from).context("look at a directory")?);
+        let (from, into) = (Spot::Open(from.as_fd()), Spot::Open(into.as_fd()));
         self.copier
-            .attributes(Spot::Open(from.as_fd()), Spot::Open(into.as_fd()), &stat, |_| true)
+            .attributes(self.from.reach, from, into, &stat, |_| true)
             .map_err(|e| failed("copy the attributes of", way, e))
+    }
+
+    fn open_both(&self, way: &Way) -> Result<(OwnedFd, OwnedFd)> {
+        let Original { tree, reach, .. } = self.from;
+        let from = layer::open_dir(reach, tree, way).map_err(|e| failed("read the directory", way, e))?;
+        let into = layer::open_dir(reach, self.into, way).map_err(|e| failed("open the copy of", way, e))?;
+        Ok((from, into))
     }
 
     /// Copies what is no directory.
     fn one(&mut self, place: &Place<'_>, name: &CStr, dir_key: &Key) -> Result<()> {
         let here = |e| failed("copy", &place.way.join(name), e);
-        let stat = layer::stat(place.from.as_fd(), name).map_err(here)?;
+        let stat = self.from.owned(layer::stat(self.from.reach, place.from.as_fd(), name).map_err(here)?);
         let regular = layer::kind(&stat) == FileType::RegularFile;
         let key = key_below(dir_key, name);
         self.done.files += u64::from(regular);
@@ -221,8 +250,9 @@ impl Work<'_> {
     fn linked(&mut self, place: &Place<'_>, name: &CStr, stat: &Stat, key: Key) -> Result<bool> {
         let Some(first) = self.links.get(&stat.st_ino) else { return Ok(false) };
         let here = |e| failed("link", &place.way.join(name), e);
-        let dir = layer::open_dir(self.into, &first.way).map_err(here)?;
-        match layer::link(dir.as_fd(), &first.name, place.into.as_fd(), name) {
+        let reach = self.from.reach;
+        let dir = layer::open_dir(reach, self.into, &first.way).map_err(here)?;
+        match reach.link(dir.as_fd(), &first.name, place.into.as_fd(), name) {
             Ok(()) => {
                 // A further name is recorded when the first was.
                 if first.recorded {
@@ -239,8 +269,9 @@ impl Work<'_> {
     /// Links, pipes, sockets, whiteouts.
     fn other(&mut self, place: &Place<'_>, name: &CStr, stat: &Stat) -> std::io::Result<()> {
         let (from, into) = (place.from.as_fd(), place.into.as_fd());
-        layer::create_other(from, into, name, stat)?;
-        self.copier.attributes(Spot::Named(from, name), Spot::Named(into, name), stat, |_| true)
+        let reach = self.from.reach;
+        layer::create_other(reach, from, into, name, stat)?;
+        self.copier.attributes(reach, Spot::Named(from, name), Spot::Named(into, name), stat, |_| true)
     }
 
     /// Takes the file from the copy before, if it is still the same. Whatever speaks against it means a fresh
@@ -256,13 +287,15 @@ impl Work<'_> {
                 == (stat.st_mode, stat.st_uid, stat.st_gid, stat.st_size)
                 && (old.st_mtime, old.st_mtime_nsec) == (stat.st_mtime, stat.st_mtime_nsec)
         };
-        layer::stat(before.as_fd(), name).is_ok_and(|old| same(&old))
-            && layer::link(before.as_fd(), name, place.into.as_fd(), name).is_ok()
+        let reach = self.from.reach;
+        layer::stat(reach, before.as_fd(), name).is_ok_and(|old| same(&old))
+            && reach.link(before.as_fd(), name, place.into.as_fd(), name).is_ok()
     }
 
     fn content(&mut self, place: &Place<'_>, name: &CStr, stat: &Stat, key: Key) -> Result<()> {
         let here = |e| failed("copy", &place.way.join(name), e);
-        let from = layer::open_file(place.from.as_fd(), name)
+        let reach = self.from.reach;
+        let from = layer::open_file(reach, place.from.as_fd(), name)
             .map_err(|e| failed("read the content of", &place.way.join(name), e))?;
         let into = layer::create_file(place.into.as_fd(), name).map_err(here)?;
         match self.copier.content(from.as_fd(), into.as_fd(), stat).map_err(here)? {
@@ -279,7 +312,7 @@ impl Work<'_> {
             }
         }
         self.copier
-            .attributes(Spot::Open(from.as_fd()), Spot::Open(into.as_fd()), stat, |_| true)
+            .attributes(reach, Spot::Open(from.as_fd()), Spot::Open(into.as_fd()), stat, |_| true)
             .map_err(|e| failed("copy the attributes of", &place.way.join(name), e))?;
         let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
         if self.record_until.is_some_and(|until| changed < until) && layer::nobody_writes(from.as_fd()) {
@@ -388,4 +421,4 @@ fn take<const N: usize>(row: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -36,7 +36,7 @@ pub(crate) use content::{content_hash, next_data};
 use opener::{Opener, Plain, Wanted};
 #[cfg(test)]
 use scan::scan_with;
-pub(crate) use scan::{Owners, scan};
+pub(crate) use scan::{Owners, Walked, scan};
 pub(crate) use stat::stamp;
 
 use super::Marks;

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::layer::{self, Copier, Spot, Way};
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{FileType, Mode, fstat, mkdirat};
 use glasshouse_linux::rustix::io::Errno;
 
@@ -65,6 +66,7 @@ pub(crate) fn plan_merges(chain_levels: &[u32]) -> Option<Range<usize>> {
 /// nothing lies below them. After an error the caller removes `into`. An error of the kind `Unsupported` says
 /// that one layer cannot show it: the caller keeps the layers.
 pub(crate) fn merge(
+    reach: &Reach,
     layers: &[BorrowedFd<'_>],
     into: BorrowedFd<'_>,
     marks: Marks,
@@ -75,6 +77,7 @@ pub(crate) fn merge(
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     let mut work = Work {
+        reach,
         layers,
         into,
         marks,
@@ -161,6 +164,7 @@ struct Opened<'a> {
 }
 
 struct Work<'a> {
+    reach: &'a Reach,
     layers: &'a [BorrowedFd<'a>],
     into: BorrowedFd<'a>,
     marks: Marks,
@@ -182,13 +186,14 @@ impl Work<'_> {
         if way.depth() > DEPTH_MAX {
             return Err(too_deep(way));
         }
-        let into = layer::open_dir(self.into, way).map_err(|e| failed("open the merged", way, e))?;
+        let into =
+            layer::open_dir(self.reach, self.into, way).map_err(|e| failed("open the merged", way, e))?;
         let mut opened = Vec::with_capacity(directory.sources.len());
         let mut names: BTreeMap<CString, (usize, FileType)> = BTreeMap::new();
         for (index, source) in directory.sources.iter().enumerate() {
-            let fd = layer::open_dir(self.layers[source.layer], &source.way)
+            let fd = layer::open_dir(self.reach, self.layers[source.layer], &source.way)
                 .map_err(|e| failed("read the directory", &source.way, e))?;
-            let found = layer::entries(fd.as_fd(), ENTRIES_MAX - self.entries)
+            let found = layer::entries(self.reach, fd.as_fd(), ENTRIES_MAX - self.entries)
                 .map_err(|e| failed("read the directory", &source.way, e))?;
             self.entries += found.len();
             if self.entries > ENTRIES_MAX {
@@ -222,9 +227,10 @@ impl Work<'_> {
 
     fn leave(&mut self, directory: &Directory, whiteouts: Whiteouts) -> Result<()> {
         let way = &directory.way;
-        let into = layer::open_dir(self.into, way).map_err(|e| failed("open the merged", way, e))?;
+        let into =
+            layer::open_dir(self.reach, self.into, way).map_err(|e| failed("open the merged", way, e))?;
         let Some(uppermost) = directory.sources.first() else { return Ok(()) };
-        let from = layer::open_dir(self.layers[uppermost.layer], &uppermost.way)
+        let from = layer::open_dir(self.reach, self.layers[uppermost.layer], &uppermost.way)
             .map_err(|e| failed("read the directory", &uppermost.way, e))?;
         let mark = match &directory.mark {
             _ if self.base => None,
@@ -255,7 +261,7 @@ impl Work<'_> {
             }
         };
         self.copier
-            .attributes(Spot::Open(from.as_fd()), Spot::Open(into.as_fd()), &stat, wanted)
+            .attributes(self.reach, Spot::Open(from.as_fd()), Spot::Open(into.as_fd()), &stat, wanted)
             .map_err(|e| failed("copy the attributes of", way, e))?;
         if let Some(name) = unknown {
             return Err(inexpressible(way, &format!("it has the mark {name}, which is not known here")));
@@ -265,7 +271,7 @@ impl Work<'_> {
     }
 
     fn is_whiteout(&self, directory: &Directory, from: &Opened<'_>, name: &CStr) -> Result<bool> {
-        let stat = layer::stat(from.fd.as_fd(), name);
+        let stat = layer::stat(self.reach, from.fd.as_fd(), name);
         Ok(layer::is_whiteout(&stat.map_err(|e| failed("look at", &directory.way.join(name), e))?))
     }
 
@@ -278,7 +284,7 @@ impl Work<'_> {
         name: &CStr,
     ) -> Result<()> {
         let here = |e| failed("merge", &directory.way.join(name), e);
-        match layer::link(from.fd.as_fd(), name, into, name) {
+        match self.reach.link(from.fd.as_fd(), name, into, name) {
             Ok(()) => {
                 self.done.linked += 1;
                 Ok(())
@@ -299,25 +305,31 @@ impl Work<'_> {
         name: &CStr,
     ) -> std::io::Result<()> {
         let old = from.fd.as_fd();
-        let stat = layer::stat(old, name)?;
+        let stat = layer::stat(self.reach, old, name)?;
         let key = (from.source.layer, stat.st_ino);
         if let Some((way, first)) = self.copies.get(&key) {
-            let dir = layer::open_dir(self.into, way)?;
-            match layer::link(dir.as_fd(), first, into, name) {
+            let dir = layer::open_dir(self.reach, self.into, way)?;
+            match self.reach.link(dir.as_fd(), first, into, name) {
                 Ok(()) => return Ok(()),
                 Err(Errno::MLINK) => {}
                 Err(e) => return Err(e.into()),
             }
         }
         if layer::kind(&stat) == FileType::RegularFile {
-            let content = layer::open_file(old, name)?;
+            let content = layer::open_file(self.reach, old, name)?;
             let new = layer::create_file(into, name)?;
             self.copier.content(content.as_fd(), new.as_fd(), &stat)?;
             let (content, new) = (Spot::Open(content.as_fd()), Spot::Open(new.as_fd()));
-            self.copier.attributes(content, new, &stat, |_| true)?;
+            self.copier.attributes(self.reach, content, new, &stat, |_| true)?;
         } else {
-            layer::create_other(old, into, name, &stat)?;
-            self.copier.attributes(Spot::Named(old, name), Spot::Named(into, name), &stat, |_| true)?;
+            layer::create_other(self.reach, old, into, name, &stat)?;
+            self.copier.attributes(
+                self.reach,
+                Spot::Named(old, name),
+                Spot::Named(into, name),
+                &stat,
+                |_| true,
+            )?;
         }
         if stat.st_nlink > 1 {
             self.copies.insert(key, (directory.way.clone(), name.to_owned()));
@@ -334,7 +346,7 @@ impl Work<'_> {
         let mut stop = false;
         for parent in parents {
             let here = |e| failed("look up", &parent.source.way.join(&at), e);
-            let stat = match layer::stat(parent.fd.as_fd(), &at) {
+            let stat = match layer::stat(self.reach, parent.fd.as_fd(), &at) {
                 Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => continue,
                 stat => stat.map_err(here)?,
             };
@@ -385,7 +397,7 @@ impl Work<'_> {
             while let Some(name) = path.get(step).cloned() {
                 let here = |e| failed("look up", &place.join(&name), e);
                 let dir = at.as_ref().map_or(self.layers[layer], AsFd::as_fd);
-                let stat = match layer::stat(dir, &name) {
+                let stat = match layer::stat(self.reach, dir, &name) {
                     // Perhaps further down. If a directory on the way is opaque, not even there.
                     Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => break,
                     stat => stat.map_err(here)?,
@@ -395,7 +407,7 @@ impl Work<'_> {
                     break;
                 }
                 let says = self.says(dir, &name, way)?;
-                let next = layer::open_step(dir, &name).map_err(here)?;
+                let next = layer::open_step(self.reach, dir, &name).map_err(here)?;
                 place = place.join(&name);
                 at = Some(next);
                 match says {
@@ -427,8 +439,9 @@ impl Work<'_> {
 
     /// Reads the marks of a directory in a layer. `way` is where it shows.
     fn says(&self, dir: BorrowedFd<'_>, name: &CStr, way: &Way) -> Result<Says> {
-        let read =
-            |mark: &CStr| layer::attribute(dir, name, mark).map_err(|e| failed("read the marks of", way, e));
+        let read = |mark: &CStr| {
+            layer::attribute(self.reach, dir, name, mark).map_err(|e| failed("read the marks of", way, e))
+        };
         match read(&self.opaque)?.as_deref() {
             None => {}
             Some(b"y") => return Ok(Says::Stop),

@@ -7,11 +7,14 @@
 //! ```text
 //!  snapshot, nothing runs   top becomes a layer ─▶ restack on [it, chain…]        method `rotate`
 //!  snapshot, something runs freeze, clone the top into a layer, thaw               method `reflink` or `copy`
+//!            or top in memory
 //!  reset                    kill all but PID 1 ─▶ restack on the chain it began with
 //!  restore                  the same, on the chain of a snapshot
 //!  fork                     snapshot, then create on its chain
 //!  stop, start              end the guest, keep the top; build again around it
 //! ```
+//! A top in memory (a box with a limited disk) has no path: the guest hands out its descriptor when it holds still. It is
+//! copied where others are moved; what a stopped box had in memory becomes a layer when the box is started again.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -40,17 +43,124 @@ pub(crate) mod pack;
 pub(crate) mod records;
 pub(crate) mod shelf;
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use glasshouse_linux::layer;
+pub(crate) use glasshouse_linux::reach::Reach;
+use glasshouse_linux::rustix;
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::error::{Context, ErrorKind, Result};
-use crate::home::Home;
+use crate::home::{Home, UID_RANGE};
 
 /// A line of a note, at the most.
 const NOTE_LINE_MAX: u64 = 8192;
+/// Who owns what has no owner in a box, as the kernel shows it.
+const NOBODY: u32 = 65_534;
+
+/// How far we reach into layers: as far as who wrote them. Without root, a box's user can lock himself out, and us.
+pub(crate) fn reach() -> Reach {
+    if rustix::process::geteuid().is_root() { Reach::own() } else { Reach::helped(crate::runtime::reader) }
+}
+
+/// A tree that is read as a layer.
+#[derive(Debug, Clone)]
+pub(crate) enum Tree {
+    /// A directory of the host.
+    At(PathBuf),
+    /// The top of a box that keeps what it writes in memory.
+    InMemory(Rc<MemoryTop>),
+}
+
+/// A top that has no path. Files in it have the owners that they have outside of the box.
+#[derive(Debug)]
+pub(crate) struct MemoryTop {
+    pub(crate) dir: OwnedFd,
+    /// Who is 0 in the box.
+    first_id: u32,
+    /// What it can hold.
+    bytes: u64,
+}
+
+impl MemoryTop {
+    /// A top of a box that can hold so much, if it is one: the descriptor comes from the box's side of the wall.
+    pub(crate) fn checked(dir: OwnedFd, first_id: u32, bytes: u64) -> Result<MemoryTop> {
+        layer::is_memory(dir.as_fd(), bytes).context("use what the box's guest says is its top")?;
+        Ok(MemoryTop { dir, first_id, bytes })
+    }
+
+    pub(crate) fn id_in_box(&self, id: u32) -> u32 {
+        id_in_box(id, self.first_id)
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tree::At(path) => path.display().fmt(f),
+            Tree::InMemory(_) => f.write_str("the memory of a box"),
+        }
+    }
+}
+
+impl Tree {
+    /// Opens its root, for reading.
+    pub(crate) fn open(&self, reach: &Reach) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match self {
+            Tree::At(path) => {
+                let parent = path.parent().zip(path.file_name());
+                match (rustix::fs::open(path, flags, Mode::empty()), parent) {
+                    // Its own mode, most likely: whoever wrote in it may have locked everybody out.
+                    (Err(rustix::io::Errno::ACCESS), Some((parent, name))) => {
+                        let look = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                        rustix::fs::openat(CWD, parent, look, Mode::empty()).and_then(|dir| {
+                            reach.open(dir.as_fd(), name.as_bytes(), flags, ResolveFlags::NO_SYMLINKS)
+                        })
+                    }
+                    (opened, _) => opened,
+                }
+            }
+            // A descriptor of our own: the guest has a copy of this one.
+            Tree::InMemory(top) => reach.open(top.dir.as_fd(), b".", flags, ResolveFlags::NO_XDEV),
+        };
+        opened.context(format_args!("open {self}"))
+    }
+
+    /// Makes the empty directory the copy of it.
+    pub(crate) fn copy(&self, into: BorrowedFd<'_>, share: Option<copy::Shared<'_>>) -> Result<copy::Copied> {
+        let reach = reach();
+        let from = self.open(&reach)?;
+        let bytes_max = match self {
+            Tree::At(_) => u64::MAX,
+            Tree::InMemory(top) => top.bytes,
+        };
+        let (tree, first_id) = (from.as_fd(), self.first_id());
+        copy::copy(copy::Original { tree, reach: &reach, first_id, bytes_max }, into, share)
+    }
+
+    /// The user and group that are 0 in the box.
+    fn first_id(&self) -> u32 {
+        match self {
+            Tree::At(_) => 0,
+            Tree::InMemory(top) => top.first_id,
+        }
+    }
+}
+
+/// The number in a box of a user or group that has this one outside, where the box's ids begin at `first`.
+fn id_in_box(id: u32, first: u32) -> u32 {
+    match first {
+        0 => id,
+        first => id.checked_sub(first).filter(|id| *id < UID_RANGE).unwrap_or(NOBODY),
+    }
+}
 
 /// Where overlayfs keeps its own attributes in the layers of a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +174,7 @@ pub(crate) enum Marks {
 impl Marks {
     /// Those of the layers that we make: root mounts with privilege, everybody else without.
     pub(crate) fn here() -> Marks {
-        if glasshouse_linux::rustix::process::geteuid().is_root() { Marks::Trusted } else { Marks::User }
+        if rustix::process::geteuid().is_root() { Marks::Trusted } else { Marks::User }
     }
 
     /// The beginning of the attributes' names.
@@ -78,8 +188,14 @@ impl Marks {
 
 /// Makes a layer of a live top that stands still, by copying it. What did not change since the copy before of the same top
 /// is shared with that one.
-pub(crate) fn copy_top(home: &Home, id: &str, upper: &Path, layer: &str) -> Result<records::Method> {
-    let from = File::open(upper).context(format_args!("open {}", upper.display()))?;
+pub(crate) fn copy_top(home: &Home, id: &str, top: &Tree, layer: &str) -> Result<records::Method> {
+    let upper = match top {
+        Tree::At(upper) => upper,
+        // Times say nothing in memory.
+        Tree::InMemory(_) => {
+            return layers::build(home, layer, |into| top.copy(into, None)).map(|_| records::Method::Copy);
+        }
+    };
     let noted = home.box_dir(id).join("copied");
     let before = read_note(&noted, upper);
     let tree = before.as_ref().and_then(|(layer, _)| File::open(layers::path(home, layer)).ok());
@@ -87,7 +203,7 @@ pub(crate) fn copy_top(home: &Home, id: &str, upper: &Path, layer: &str) -> Resu
         (Some((_, record)), Some(tree)) => Some(copy::Shared { tree: tree.as_fd(), record }),
         _ => None,
     };
-    let copied = layers::build(home, layer, |into| copy::copy(from.as_fd(), into, share))?;
+    let copied = layers::build(home, layer, |into| top.copy(into, share))?;
     // Without the note the next copy shares nothing, and is as right.
     let _ = write_note(&noted, upper, layer, &copied.record);
     Ok(match copied.method {
@@ -122,14 +238,12 @@ pub(crate) fn compact(home: &Home, id: &str) -> Result<()> {
         let Some(run) = merge::plan_merges(&levels) else { return Ok(()) };
         let parts = chain[run.clone()].to_vec();
         let merged = layers::new_name(&format!("merge{}", levels[run.start] + 1))?;
-        let open = |name: &String| {
-            let path = layers::path(home, name);
-            File::open(&path).context(format_args!("open {}", path.display()))
-        };
+        let reach = reach();
+        let open = |name: &String| Tree::At(layers::path(home, name)).open(&reach);
         let trees = parts.iter().map(open).collect::<Result<Vec<_>>>()?;
         let trees: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
         let base = run.end == chain.len();
-        match layers::build(home, &merged, |into| merge::merge(&trees, into, Marks::here(), base)) {
+        match layers::build(home, &merged, |into| merge::merge(&reach, &trees, into, Marks::here(), base)) {
             Ok(_) => {}
             // One layer cannot show it: the chain stays as it is.
             Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),

@@ -16,15 +16,16 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use glasshouse_linux::layer::{self, Way};
-use glasshouse_linux::rustix::fs::{fgetxattr, flistxattr, fstat, readlinkat};
+use glasshouse_linux::reach::Reach;
+use glasshouse_linux::rustix::fs::fstat;
 use glasshouse_linux::rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
+use super::Tree;
 use super::diff::{self, Node};
 use super::index::{DEPTH_MAX, Entry, Index, Kind, content_hash, counts, stamp};
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -67,17 +68,18 @@ pub struct Packed {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stack<'a> {
     pub(crate) indexes: &'a [&'a Index],
-    pub(crate) trees: &'a [PathBuf],
+    pub(crate) trees: &'a [Tree],
+    pub(crate) reach: &'a Reach,
 }
 
 impl Stack<'_> {
     /// The directory that something is in, and its name there.
     fn place(&self, node: &Node) -> Result<(OwnedFd, CString)> {
         let tree = &self.trees[node.layer];
-        let open = || format!("open {} in {}", node.path.escape_ascii(), tree.display());
-        let root = File::open(tree).context(open())?;
+        let open = || format!("open {} in {tree}", node.path.escape_ascii());
+        let root = tree.open(self.reach)?;
         if node.path == b"." {
-            return Ok((root.into(), c".".to_owned()));
+            return Ok((root, c".".to_owned()));
         }
         let mut names = Vec::new();
         for name in node.path.split(|byte| *byte == b'/') {
@@ -85,14 +87,14 @@ impl Stack<'_> {
         }
         let last = names.pop().unwrap_or_default();
         let way = names.iter().fold(Way::default(), |way, name| way.join(name));
-        Ok((layer::open_dir(root.as_fd(), &way).context(open())?, last))
+        Ok((layer::open_dir(self.reach, root.as_fd(), &way).context(open())?, last))
     }
 
     /// What a file holds. It is what its index says, or an error.
     pub(crate) fn open(&self, node: &Node) -> Result<Unchanged> {
         let (dir, name) = self.place(node)?;
         let shown = node.path.escape_ascii().to_string();
-        let file = layer::open_file(dir.as_fd(), &name).context(format_args!("open {shown}"))?;
+        let file = layer::open_file(self.reach, dir.as_fd(), &name).context(format_args!("open {shown}"))?;
         Unchanged::new(file, &node.entry).context(format_args!("read {shown}"))
     }
 }
@@ -163,10 +165,10 @@ pub(crate) fn stands_alone(index: &Index) -> bool {
     index.root().dir.as_ref().is_some_and(|dir| dir.redirect.is_none() && !dir.redirects_below)
 }
 
-/// Writes one layer as it is.
-pub(crate) fn pack_layer(index: &Index, tree: &Path, out: impl Write) -> Result<Packed> {
-    let (indexes, trees) = ([index], [tree.to_owned()]);
-    let mut packer = Packer::new(Stack { indexes: &indexes, trees: &trees }, Form::Own, out);
+/// Writes one layer, the only one of the stack, as it is.
+pub(crate) fn pack_layer(stack: Stack<'_>, out: impl Write) -> Result<Packed> {
+    let index = stack.indexes[0];
+    let mut packer = Packer::new(stack, Form::Own, out);
     let list = |entry: &Entry| match &entry.dir {
         Some(dir) => index.list(&dir.record).map(Vec::into_iter),
         None => Ok(Vec::new().into_iter()),
@@ -335,7 +337,7 @@ impl<'a, W: Write> Packer<'a, W> {
             Kind::Directory => {
                 let (dir, name) = self.to.place(node)?;
                 let way = if node.path == b"." { Way::default() } else { Way::default().join(&name) };
-                let opened = layer::open_dir(dir.as_fd(), &way).context(writing(path))?;
+                let opened = layer::open_dir(self.to.reach, dir.as_fd(), &way).context(writing(path))?;
                 self.attributes(opened.as_fd(), path, Vec::new())?;
                 header.set_entry_type(EntryType::Directory);
                 let path = [path, b"/"].concat();
@@ -343,7 +345,7 @@ impl<'a, W: Write> Packer<'a, W> {
             }
             Kind::Symlink => {
                 let (dir, name) = self.to.place(node)?;
-                let target = readlinkat(&dir, &name, Vec::new()).context(writing(path))?;
+                let target = self.to.reach.read_link(dir.as_fd(), &name).context(writing(path))?;
                 header.set_entry_type(EntryType::Symlink);
                 self.put_target(&mut header, target.to_bytes(), path)?;
                 self.append(header, path, io::empty())
@@ -434,7 +436,7 @@ impl<'a, W: Write> Packer<'a, W> {
         path: &[u8],
         mut found: Vec<(String, Vec<u8>)>,
     ) -> Result<()> {
-        let listed = match flistxattr(file, &mut self.buffer[..]) {
+        let listed = match self.to.reach.list(file, None, &mut self.buffer) {
             Err(Errno::OPNOTSUPP | Errno::NODATA) => 0,
             listed => listed.context(writing(path))?,
         };
@@ -443,7 +445,7 @@ impl<'a, W: Write> Packer<'a, W> {
             let Ok(text) = name.to_str() else { continue };
             if counts(name.to_bytes()) {
                 let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-                let got = fgetxattr(file, name, &mut value[..]).context(writing(path))?;
+                let got = self.to.reach.attribute(file, None, name, &mut value).context(writing(path))?;
                 value.truncate(got);
                 if text.contains(['=', '\n']) {
                     let message = format!(

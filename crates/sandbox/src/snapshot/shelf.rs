@@ -5,6 +5,7 @@
 //! | a layer of the store | beside its tree | for ever: a layer never changes |
 //! | a directory of the host | in `indexes`, by a hash of its path | only to save reading what has not changed since |
 //! | what a box has written | in the box's directory | the same |
+//! | what a box has in memory | nowhere: times say nothing there | |
 //!
 //! An index that is damaged, or was made under other rules, is as good as none.
 
@@ -15,8 +16,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::index::{Index, Owners, scan};
-use super::{Marks, layers};
+use glasshouse_linux::reach::Reach;
+
+use super::index::{Index, Owners, Walked, scan};
+use super::{Marks, Tree, layers};
 use crate::error::{Context, Result};
 use crate::home::Home;
 
@@ -25,6 +28,7 @@ pub(crate) struct Shelf<'a> {
     home: &'a Home,
     marks: Marks,
     owners: Owners,
+    reach: Reach,
     layers: BTreeMap<String, Rc<Index>>,
 }
 
@@ -33,7 +37,7 @@ impl<'a> Shelf<'a> {
         let marks = Marks::here();
         // Without privilege, everything is one user's, in the box and on the disk.
         let owners = if marks == Marks::Trusted { Owners::Kept } else { Owners::One };
-        Shelf { home, marks, owners, layers: BTreeMap::new() }
+        Shelf { home, marks, owners, reach: super::reach(), layers: BTreeMap::new() }
     }
 
     /// The indexes of a chain, uppermost first.
@@ -41,9 +45,14 @@ impl<'a> Shelf<'a> {
         names.iter().map(|name| self.layer(name)).collect()
     }
 
-    /// Where the trees of a chain are.
-    pub(crate) fn trees(&self, names: &[String]) -> Vec<PathBuf> {
-        names.iter().map(|name| layers::path(self.home, name)).collect()
+    /// The trees of a chain.
+    pub(crate) fn trees(&self, names: &[String]) -> Vec<Tree> {
+        names.iter().map(|name| Tree::At(layers::path(self.home, name))).collect()
+    }
+
+    /// How far it looks into them.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// What a layer holds.
@@ -56,7 +65,7 @@ impl<'a> Shelf<'a> {
         let index = match before {
             // A file that was given another name meanwhile, as merging does, looked as if it changed.
             Some(index) if !is_outside(name) && !index.racy() => index,
-            before => self.scan(&layers::path(self.home, name), &kept, before.as_ref())?,
+            before => self.scan(&Tree::At(layers::path(self.home, name)), &kept, before.as_ref())?,
         };
         let index = Rc::new(index);
         self.layers.insert(name.to_owned(), index.clone());
@@ -71,11 +80,14 @@ impl<'a> Shelf<'a> {
     /// What a layer holds now, whatever is known of it. The kept index is left alone.
     pub(crate) fn layer_now(&self, name: &str) -> Result<Index> {
         let before = self.read(&self.place(name));
-        self.walk(&layers::path(self.home, name), before.as_ref())
+        self.walk(&Tree::At(layers::path(self.home, name)), before.as_ref())
     }
 
     /// What a box has written.
-    pub(crate) fn top(&self, id: &str, upper: &Path) -> Result<Index> {
+    pub(crate) fn top(&self, id: &str, upper: &Tree) -> Result<Index> {
+        if let Tree::InMemory(_) = upper {
+            return self.walk(upper, None);
+        }
         let kept = self.home.box_dir(id).join("index");
         self.scan(upper, &kept, self.read(&kept).as_ref())
     }
@@ -93,12 +105,14 @@ impl<'a> Shelf<'a> {
         index.follows(self.marks, self.owners).then_some(index)
     }
 
-    fn walk(&self, tree: &Path, before: Option<&Index>) -> Result<Index> {
-        let dir = File::open(tree).context(format_args!("open {}", tree.display()))?;
-        scan(dir.as_fd(), self.marks, self.owners, before)
+    fn walk(&self, tree: &Tree, before: Option<&Index>) -> Result<Index> {
+        let dir = tree.open(&self.reach)?;
+        let Shelf { marks, owners, reach, .. } = self;
+        let (marks, owners, first_id) = (*marks, *owners, tree.first_id());
+        scan(Walked { tree: dir.as_fd(), reach, marks, owners, first_id }, before)
     }
 
-    fn scan(&self, tree: &Path, kept: &Path, before: Option<&Index>) -> Result<Index> {
+    fn scan(&self, tree: &Tree, kept: &Path, before: Option<&Index>) -> Result<Index> {
         let index = self.walk(tree, before)?;
         // Without it the next one reads more, and finds the same.
         let _ = keep(self.home, &index, kept);

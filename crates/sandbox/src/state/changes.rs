@@ -13,7 +13,7 @@ use crate::snapshot::index::Kind;
 use crate::snapshot::pack::{Form, Stack, pack};
 use crate::snapshot::records::SnapshotInfo;
 use crate::snapshot::shelf::Shelf;
-use crate::snapshot::{layers, merge};
+use crate::snapshot::{Reach, layers, merge};
 use crate::spec::Image;
 
 pub use crate::snapshot::pack::Packed;
@@ -123,7 +123,8 @@ impl Sandboxes {
             let _share = house.home().store_shared()?;
             let mut shelf = Shelf::new(house.home());
             let (from, to) = house.two_states(&mut shelf, &name, against.as_deref())?;
-            let mut teller = Teller { from: &from, to: &to, options, changes: Vec::new(), texts_bytes: 0 };
+            let (reach, changes, texts_bytes) = (shelf.reach(), Vec::new(), 0);
+            let mut teller = Teller { from: &from, to: &to, reach, options, changes, texts_bytes };
             diff::diff(&from.chain(), &to.chain(), |change| teller.take(change))?;
             let changes = teller.changes;
             let racy = from.racy() || to.racy();
@@ -144,7 +145,8 @@ impl Sandboxes {
             let _share = house.home().store_shared()?;
             let mut shelf = Shelf::new(house.home());
             let (from, to) = house.two_states(&mut shelf, &name, against.as_deref())?;
-            pack(&from.chain(), Stack { indexes: &to.chain(), trees: &to.trees }, Form::Everybody, out)
+            let stack = Stack { indexes: &to.chain(), trees: &to.trees, reach: shelf.reach() };
+            pack(&from.chain(), stack, Form::Everybody, out)
         })
         .await
     }
@@ -198,6 +200,7 @@ impl Sandboxes {
 struct Teller<'a> {
     from: &'a State,
     to: &'a State,
+    reach: &'a Reach,
     options: DiffOptions,
     changes: Vec<Difference>,
     texts_bytes: usize,
@@ -247,7 +250,7 @@ impl Teller<'_> {
         if large(x) || large(y) || self.texts_bytes > TEXTS_BYTES_MAX {
             return Ok(Some(Content::TooLarge));
         }
-        let (Some(a), Some(b)) = (text(self.from, x)?, text(self.to, y)?) else {
+        let (Some(a), Some(b)) = (text(self.reach, self.from, x)?, text(self.reach, self.to, y)?) else {
             return Ok(Some(Content::Binary));
         };
         let mut config = similar::TextDiff::configure();
@@ -259,11 +262,11 @@ impl Teller<'_> {
 }
 
 /// What a file holds, empty if there is none. `None`: it is no text.
-fn text(state: &State, node: Option<&Node>) -> Result<Option<String>> {
+fn text(reach: &Reach, state: &State, node: Option<&Node>) -> Result<Option<String>> {
     let Some(node) = node else { return Ok(Some(String::new())) };
     let indexes: Vec<_> = state.indexes.iter().map(Rc::as_ref).collect();
     let mut bytes = Vec::new();
-    let mut file = Stack { indexes: &indexes, trees: &state.trees }.open(node)?;
+    let mut file = Stack { indexes: &indexes, trees: &state.trees, reach }.open(node)?;
     file.read_to_end(&mut bytes).context(format_args!("read {}", node.path.escape_ascii()))?;
     Ok(String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')))
 }

@@ -1,20 +1,20 @@
 //! Looking at states: one number for all that is in one.
 //!
 //! A box that runs is looked at twice: first while it goes on, which takes as long as reading what it has written, and
-//! then held still, which takes no longer than seeing that the most of it is the same.
+//! then held still, which takes no longer than seeing that the most of it is the same. What it has in memory is read only
+//! then: nothing tells there what is the same.
 //!
 //! Trees of the host that a box is shown (`/usr` in boxes of the image `host`) are no part of its state.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::sandboxes::{Sandboxes, blocking};
 use crate::snapshot::index::Index;
-use crate::snapshot::records;
+use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
-use crate::snapshot::{digest, records::SnapshotInfo};
+use crate::snapshot::{Tree, digest};
 
 /// One number for a state: the same for the same tree, however it came to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct State {
     pub(super) id: String,
     pub(super) indexes: Vec<Rc<Index>>,
     /// The trees that these are of, in the same order.
-    pub(super) trees: Vec<PathBuf>,
+    pub(super) trees: Vec<Tree>,
 }
 
 impl State {
@@ -87,19 +87,21 @@ impl Sandboxes {
         let runtime = self.runtime(runtime);
         let mut at = None;
         runtime.hold_still(&id, &mut |still| {
-            at = Some((still.upper.to_owned(), still.record.info.chain.clone()));
+            at = Some((still.upper.clone(), still.record.info.chain.clone()));
             Ok(())
         })?;
         if let Some((upper, chain)) = at {
             // Reads what is new. It may be moved or changed meanwhile; the second look tells.
-            let _ = shelf.top(&id, &upper);
+            if let Tree::At(_) = upper {
+                let _ = shelf.top(&id, &upper);
+            }
             let _ = shelf.chain(&chain);
         }
         let mut state = State { id: id.clone(), indexes: Vec::new(), trees: Vec::new() };
         runtime.hold_still(&id, &mut |still| {
             let below = shelf_state(shelf, id.clone(), &still.record.info.chain)?;
             state.indexes = [vec![Rc::new(shelf.top(&id, still.upper)?)], below.indexes].concat();
-            state.trees = [vec![still.upper.to_owned()], below.trees].concat();
+            state.trees = [vec![still.upper.clone()], below.trees].concat();
             Ok(())
         })?;
         Ok(state)

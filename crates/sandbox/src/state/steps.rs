@@ -31,6 +31,7 @@ use crate::home::{Home, write_private};
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
 use crate::runtime::Still;
 use crate::sandboxes::{Sandboxes, blocking};
+use crate::snapshot::Reach;
 use crate::snapshot::diff::{self, Change};
 use crate::snapshot::index::{Index, Kind};
 use crate::snapshot::pack::Stack;
@@ -226,14 +227,14 @@ impl Sandboxes {
             let now = State {
                 id: id.to_owned(),
                 indexes: [vec![top.clone()], below.indexes].concat(),
-                trees: [vec![still.upper.to_owned()], below.trees].concat(),
+                trees: [vec![still.upper.clone()], below.trees].concat(),
             };
             let digest = now.digest()?.to_string();
             let mut list = List::default();
             let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
             if digest != known {
                 match before_state(home, &mut shelf, id, before, &from_chain) {
-                    Ok(from) => list.fill(&from, &now)?,
+                    Ok(from) => list.fill(&from, &now, shelf.reach())?,
                     Err(_) => list.unknown = true,
                 }
             }
@@ -323,10 +324,10 @@ struct List {
 }
 
 impl List {
-    fn fill(&mut self, from: &[Rc<Index>], to: &State) -> Result<()> {
+    fn fill(&mut self, from: &[Rc<Index>], to: &State, reach: &Reach) -> Result<()> {
         let from: Vec<&Index> = from.iter().map(Rc::as_ref).collect();
         let chain = to.chain();
-        let stack = Stack { indexes: &chain, trees: &to.trees };
+        let stack = Stack { indexes: &chain, trees: &to.trees, reach };
         diff::diff(&from, &chain, |change| {
             self.changed += 1;
             if self.changes.len() < STEP_CHANGES && self.list_bytes < STEP_LIST_BYTES {

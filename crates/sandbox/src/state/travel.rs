@@ -25,13 +25,13 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, variables};
 use crate::image;
 use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
-use crate::snapshot::Marks;
 use crate::snapshot::digest::Digest;
 use crate::snapshot::index::Index;
 use crate::snapshot::layers;
 use crate::snapshot::pack::{Form, Packed, Stack, pack, pack_layer, stands_alone};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
+use crate::snapshot::{Marks, Reach};
 use crate::spec::Image;
 
 const FORMAT: &str = "glasshouse snapshot";
@@ -125,7 +125,7 @@ impl Sandboxes {
         let (mut layers, mut layer_bytes, mut left_out) = (Vec::new(), 0, 0);
         for (n, cut) in cuts(own, options).into_iter().enumerate() {
             let mut layer = Hashed { to: &mut file, hash: Sha256::new(), bytes: 0 };
-            let packed = pack_cut(&state, cut, &empty, io::BufWriter::new(&mut layer))?;
+            let packed = pack_cut(&state, shelf.reach(), cut, &empty, io::BufWriter::new(&mut layer))?;
             left_out += packed.left_out;
             layer_bytes += layer.bytes;
             let content = image::digest_text(&layer.hash.finalize());
@@ -338,13 +338,20 @@ fn cuts(own: usize, options: ExportOptions) -> Vec<Range<usize>> {
 }
 
 /// Packs neighbours of a state's chain as one layer.
-fn pack_cut(state: &State, cut: Range<usize>, empty: &Index, out: impl Write) -> Result<Packed> {
+fn pack_cut(
+    state: &State,
+    reach: &Reach,
+    cut: Range<usize>,
+    empty: &Index,
+    out: impl Write,
+) -> Result<Packed> {
     let chain = state.chain();
     if cut.len() == 1 && stands_alone(chain[cut.start]) {
-        return pack_layer(chain[cut.start], &state.trees[cut.start], out);
+        let (indexes, trees) = (&chain[cut.clone()], &state.trees[cut]);
+        return pack_layer(Stack { indexes, trees, reach }, out);
     }
     let below = if cut.end == chain.len() { vec![empty] } else { chain[cut.end..].to_vec() };
-    let to = Stack { indexes: &chain[cut.start..], trees: &state.trees[cut.start..] };
+    let to = Stack { indexes: &chain[cut.start..], trees: &state.trees[cut.start..], reach };
     pack(&below, to, Form::Own, out)
 }
 

@@ -175,6 +175,8 @@ pub(super) struct Swap {
     pub(super) quiet: bool,
     /// What lives in memory and in the kernel is emptied, too.
     pub(super) clean: bool,
+    /// Its guest keeps a top in memory for whoever looks at it later.
+    pub(super) leave_top: bool,
 }
 
 /// Writes the plan that gives a box that lives another root. Without privilege everything happens in the box's own
@@ -191,6 +193,10 @@ pub(super) fn restack(decisions: &Decisions<'_>, swap: Swap) -> Plan {
     }
     steps.push(Step::PrivateMounts);
     steps.push(overlay_of(decisions, idmap));
+    if let (Top::Memory { .. }, true) = (&decisions.top, swap.leave_top) {
+        // Before there is anything to look at: whoever is killed between the two must not leave a top that none can reach.
+        steps.push(Step::LeaveTop { generation: decisions.generation });
+    }
     if swap.clean {
         steps.push(Step::ClearIpc);
     }

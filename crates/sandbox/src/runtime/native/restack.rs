@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::io::Errno;
-use glasshouse_linux::{descriptor, process, tree};
+use glasshouse_linux::{descriptor, layer, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
 use glasshouse_protocol::{Reply, Request};
@@ -31,8 +31,8 @@ use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
 use crate::runtime::start::{self, Failed, Parcel, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
-use crate::snapshot::layers;
 use crate::snapshot::records::Method;
+use crate::snapshot::{self, MemoryTop, Tree, layers};
 use crate::spec::SandboxState;
 
 /// How long somebody who was killed may still hold a box, by what he had started.
@@ -49,15 +49,21 @@ fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
 
 /// Makes an empty top, with the root's own attributes as the layer below has them: overlay shows those of the top.
 pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    let top = make_bare_top(home, id, generation)?;
+    let root = RootOf::read(Path::new(&below.path))?;
+    root.give(&top.join("u"))?;
+    source(&top)
+}
+
+/// Makes the directories of a top.
+fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
     let top = top_dir(home, id, generation);
     for dir in [top.clone(), top.join("u"), top.join("w")] {
         fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
         let open = Permissions::from_mode(0o755);
         fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
     }
-    let root = RootOf::read(Path::new(&below.path))?;
-    root.give(&top.join("u"))?;
-    source(&top)
+    Ok(top)
 }
 
 /// A guest that holds still, until this is released or dropped.
@@ -65,6 +71,8 @@ struct Held {
     stream: UnixStream,
     decoder: Decoder,
     namespaces: Vec<OwnedFd>,
+    /// The directory that changes go to, if that is in memory and the guest is not too old to show it.
+    top: Option<OwnedFd>,
     processes: u64,
     names: Vec<String>,
     generation: u64,
@@ -88,15 +96,13 @@ impl Held {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
-        let mut held = Held {
-            stream,
-            decoder: Decoder::default(),
-            namespaces: Vec::new(),
-            processes: 0,
-            names: Vec::new(),
-            generation: 0,
-        };
-        match held.ask(&Request::Hold { kill, stop: !kill })? {
+        let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
+        let mut held = Held { stream, decoder, namespaces, top: None, processes: 0, names, generation: 0 };
+        let reply = held.ask(&Request::Hold { kill, stop: !kill, top: true })?;
+        if held.namespaces.len() > NAMESPACES.len() {
+            held.top = held.namespaces.pop();
+        }
+        match reply {
             Reply::Held { processes, generation, names } if held.namespaces.len() == NAMESPACES.len() => {
                 (held.processes, held.generation, held.names) = (processes, generation, names);
                 Ok(held)
@@ -307,14 +313,50 @@ impl Native {
         make_top(&self.home, id, generation, below)
     }
 
+    /// What a box has written since it was given its root, where it can be read. Of one that lives, it is held still.
+    fn upper_of(&self, record: &BoxRecord, held: Option<&mut Held>) -> Result<Tree> {
+        let (Some(bytes), Some(held)) = (record.spec.limits.disk_bytes, held) else {
+            return Ok(Tree::At(top_dir(&self.home, &record.info.id, record.info.generation).join("u")));
+        };
+        let dir = held.top.take().ok_or_else(|| {
+            let message = format!(
+                "box {} keeps what it writes in memory, because its disk is limited (--disk), and was made by an older \
+                 version, which shows it to nobody; it can only be reset",
+                record.info.id
+            );
+            Error::new(ErrorKind::Unsupported, message)
+        })?;
+        let first_id = record.info.uid_base.unwrap_or(0);
+        Ok(Tree::InMemory(MemoryTop::checked(dir, first_id, bytes)?.into()))
+    }
+
     /// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
-    fn is_untouched(&self, upper: &Path, record: &BoxRecord) -> Result<bool> {
-        let mut entries = fs::read_dir(upper).context(format_args!("look at {}", upper.display()))?;
-        if entries.next().is_some() {
+    fn is_untouched(&self, upper: &Tree, record: &BoxRecord) -> Result<bool> {
+        let reach = snapshot::reach();
+        let dir = upper.open(&reach)?;
+        if !layer::entries(&reach, dir.as_fd(), 0).context(format_args!("look at {upper}"))?.is_empty() {
             return Ok(false);
         }
         let Some(below) = record.info.chain.first() else { return Ok(false) };
-        Ok(RootOf::read(upper)? == RootOf::read(&layers::path(&self.home, below))?)
+        let root = match upper {
+            Tree::At(path) => RootOf::read(path)?,
+            Tree::InMemory(top) => RootOf::of_memory(top)?,
+        };
+        Ok(root == RootOf::read(&layers::path(&self.home, below))?)
+    }
+
+    /// Copies what a box has in memory to where the tops of others are.
+    fn bring_out(&self, record: &BoxRecord, top: &Tree) -> Result<()> {
+        let (id, generation) = (&record.info.id, record.info.generation);
+        // What somebody left who was killed while he did this.
+        self.discard_top(id, generation)?;
+        let upper = make_bare_top(&self.home, id, generation)?.join("u");
+        let into = File::open(&upper).context(format_args!("open {}", upper.display()));
+        let copied = into.and_then(|into| top.copy(into.as_fd(), None));
+        if copied.is_err() {
+            self.discard_top(id, generation)?;
+        }
+        copied.map(drop)
     }
 
     /// Looks at what a box has written while nothing in it moves.
@@ -325,19 +367,12 @@ impl Native {
         if !stopped {
             record = self.running(id)?;
         }
-        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
-            let message = format!(
-                "box {id} keeps what it writes in memory, because its disk is limited (--disk); \
-                 nobody can look at that from outside"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        let held = if stopped { None } else { Some(Held::take(&self.home, &record, false)?) };
+        let mut held = if stopped { None } else { Some(Held::take(&self.home, &record, false)?) };
         match &held {
             Some(held) => self.settle(&mut record, held.generation)?,
             None => self.settle_stopped(&mut record)?,
         }
-        let upper = top_dir(&self.home, id, record.info.generation).join("u");
+        let upper = self.upper_of(&record, held.as_mut())?;
         let processes = held.as_ref().map_or(0, |held| held.processes);
         let names = held.as_ref().map_or(&[][..], |held| &held.names);
         let done = look(Still { record: &record, upper: &upper, processes, names });
@@ -368,26 +403,24 @@ impl Native {
             return self.snapshot_stopped(&mut record, layer);
         }
         record = self.running(id)?;
-        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
-            let message = format!(
-                "box {id} keeps what it writes in memory, because its disk is limited (--disk); \
-                 such a box can be reset, and not be snapshotted"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        let held = Held::take(&self.home, &record, false)?;
+        let mut held = Held::take(&self.home, &record, false)?;
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
-        let upper = top_dir(&self.home, id, record.info.generation).join("u");
+        let upper = self.upper_of(&record, Some(&mut held))?;
         if self.is_untouched(&upper, &record)? {
             held.release(false)?;
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
-        if processes == 0 {
+        if let (0, Tree::At(_)) = (processes, &upper) {
             let generation = record.info.generation + 1;
             let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
-            match self.restack(&mut record, &held, pending, Swap { quiet: true, clean: false }) {
+            match self.restack(
+                &mut record,
+                &held,
+                pending,
+                Swap { quiet: true, clean: false, leave_top: false },
+            ) {
                 Ok(()) => {
                     held.release(true)?;
                     return Ok(Taken { method: Method::Rotate, chain, processes });
@@ -400,7 +433,7 @@ impl Native {
                 }
             }
         }
-        let copied = crate::snapshot::copy_top(&self.home, id, &upper, layer);
+        let copied = snapshot::copy_top(&self.home, id, &upper, layer);
         held.release(false)?;
         Ok(Taken { method: copied?, chain, processes })
     }
@@ -409,7 +442,7 @@ impl Native {
     fn snapshot_stopped(&self, record: &mut BoxRecord, layer: &str) -> Result<Taken> {
         let id = record.info.id.clone();
         let upper = top_dir(&self.home, &id, record.info.generation).join("u");
-        let untouched = !upper.is_dir() || self.is_untouched(&upper, record)?;
+        let untouched = !upper.is_dir() || self.is_untouched(&Tree::At(upper.clone()), record)?;
         if untouched {
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain.clone(), processes: 0 });
         }
@@ -432,7 +465,8 @@ impl Native {
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
-        let done = self.restack(&mut record, &held, pending, Swap { quiet: false, clean: true });
+        let swap = Swap { quiet: false, clean: true, leave_top: held.top.is_some() };
+        let done = self.restack(&mut record, &held, pending, swap);
         let released = held.release(true);
         match done {
             Ok(()) => released,
@@ -446,14 +480,11 @@ impl Native {
     pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
-            let message = format!(
-                "box {id} keeps what it writes in memory, because its disk is limited (--disk): stopping it would lose that"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        let held = Held::take(&self.home, &record, true)?;
+        let mut held = Held::take(&self.home, &record, true)?;
         self.settle(&mut record, held.generation)?;
+        if let top @ Tree::InMemory(_) = self.upper_of(&record, Some(&mut held))? {
+            self.bring_out(&record, &top)?;
+        }
         record.info.state = SandboxState::Stopped;
         self.home.write_record(&record)?;
         drop(held);
@@ -492,20 +523,35 @@ impl Native {
         let shift = !matches!(users, Users::Same);
         let level = self.level(&spec, shift)?;
         let limits = limit::decide(&self.trees, &spec)?;
+        if limits.memory_top.is_some() {
+            // Copied back in, it would be our memory and not the box's. So it counts as what the box began with.
+            self.snapshot_stopped(&mut record, &layers::new_name("top")?)?;
+        }
         let generation = record.info.generation;
-        let top = top_dir(&self.home, id, generation);
-        renew_work(&top)?;
+        let top = match limits.memory_top {
+            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
+            None => {
+                let top = top_dir(&self.home, id, generation);
+                renew_work(&top)?;
+                Top::Directory(source(&top)?)
+            }
+        };
+        let in_memory = limits.memory_top.is_some();
         let base =
             Base { layers: layers::sources(&self.home, &record.info.chain)?, ..self.base_of(&record)? };
         let claim = self.home.reclaim(id)?;
-        let top = Top::Directory(source(&top)?);
         let before = Some(&record);
         let (spec, base) = (&spec, &base);
         let site = Site { id, spec, base, claim, users, top, limits, level, generation, before };
-        self.raise(site).map_err(|failed| match failed {
+        let created = self.raise(site).map_err(|failed| match failed {
             Failed::Step(failure) => told(failure, &self.home),
             Failed::Other(error) => error,
-        })
+        })?;
+        if in_memory {
+            // Empty: what was in it is a layer. What cannot be removed now is when the box is stopped again.
+            let _ = self.discard_top(id, generation);
+        }
+        Ok(created)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use glasshouse_linux::rustix::fs::XattrFlags;
 use glasshouse_linux::rustix::io::Errno;
 
 use crate::error::{Context, Result};
+use crate::snapshot::MemoryTop;
 
 /// The kernel's own bound, for all names of attributes together and for one value.
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
@@ -50,6 +52,13 @@ impl RootOf {
         }
         let owner = kept.then(|| (meta.uid(), meta.gid()));
         Ok(RootOf { mode: meta.mode() & 0o7777, owner, attributes })
+    }
+
+    /// The root of a top in memory, as the box sees it.
+    pub(super) fn of_memory(top: &MemoryTop) -> Result<RootOf> {
+        let mut root = RootOf::read(Path::new(&format!("/proc/self/fd/{}", top.dir.as_raw_fd())))?;
+        root.owner = root.owner.map(|(uid, gid)| (top.id_in_box(uid), top.id_in_box(gid)));
+        Ok(root)
     }
 
     /// Gives it all to another directory, in the order in which none of them undoes another.

@@ -10,7 +10,7 @@ use glasshouse_linux::rustix::mount::{MountFlags, UnmountFlags};
 use glasshouse_linux::rustix::process::geteuid;
 
 use super::super::Marks;
-use super::super::merge::tests::{Stage, View, as_nobody_special, where_overlays_are};
+use super::super::merge::tests::{Stage, View, as_nobody_special, as_nobody_special_in, where_overlays_are};
 use super::*;
 
 /// A time at which all that tests make is long past.
@@ -23,7 +23,12 @@ fn copy_to(now: SystemTime, from: &Path, into: &Path, share: Option<(&Path, &Rec
     let tree = share.map(|(tree, _)| File::open(tree).unwrap());
     let share = share.zip(tree.as_ref());
     let share = share.map(|((_, record), tree)| Shared { tree: tree.as_fd(), record });
-    copy_at(now, File::open(from).unwrap().as_fd(), File::open(into).unwrap().as_fd(), share)
+    let (from, reach) = (File::open(from).unwrap(), Reach::own());
+    copy_at(now, original(&from, &reach), File::open(into).unwrap().as_fd(), share)
+}
+
+pub(in super::super) fn original<'a>(tree: &'a File, reach: &'a Reach) -> Original<'a> {
+    Original { tree: tree.as_fd(), reach, first_id: 0, bytes_max: u64::MAX }
 }
 
 fn inode(path: impl AsRef<Path>) -> u64 {
@@ -105,14 +110,15 @@ fn a_tree_deeper_than_a_path_comes_over() {
     let mut way = Way::default();
     let root = File::open(&from).unwrap();
     for _ in 0..50 {
-        mkdirat(layer::open_dir(root.as_fd(), &way).unwrap(), name.as_c_str(), Mode::RWXU).unwrap();
+        mkdirat(layer::open_dir(&Reach::own(), root.as_fd(), &way).unwrap(), name.as_c_str(), Mode::RWXU)
+            .unwrap();
         way = way.join(&name);
     }
-    let dir = layer::open_dir(root.as_fd(), &way).unwrap();
+    let dir = layer::open_dir(&Reach::own(), root.as_fd(), &way).unwrap();
     drop(layer::create_file(dir.as_fd(), c"deep").unwrap());
     assert_eq!(copy_to(SystemTime::now(), &from, &into, None).unwrap().files, 1);
-    let dir = layer::open_dir(File::open(&into).unwrap().as_fd(), &way).unwrap();
-    assert_eq!(layer::stat(dir.as_fd(), c"deep").unwrap().st_size, 0);
+    let dir = layer::open_dir(&Reach::own(), File::open(&into).unwrap().as_fd(), &way).unwrap();
+    assert_eq!(layer::stat(&Reach::own(), dir.as_fd(), c"deep").unwrap().st_size, 0);
     let scratch = File::open(scratch.path()).unwrap();
     for tree in ["from", "into"] {
         glasshouse_linux::tree::remove(scratch.as_fd(), tree).unwrap();
@@ -196,6 +202,55 @@ fn content_that_its_owner_may_not_read_is_denied_by_name() {
         let error = copy_to(SystemTime::now(), &from, &scratch.join("into"), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("/dir/secret"), "{error}");
+    });
+}
+
+#[test]
+fn what_locks_its_owner_out_comes_over_with_help_and_looks_as_it_does_to_root() {
+    use super::super::digest::digest;
+    use super::super::index::tests::walked;
+    use super::super::index::{Owners, scan};
+    let mark = |path: &Path| match rustix::fs::setxattr(path, "user.mark", b"v", XattrFlags::empty()) {
+        Err(Errno::OPNOTSUPP) => {}
+        set => set.unwrap(),
+    };
+    let look = |tree: &Path, reach: &Reach| {
+        let tree = super::super::Tree::At(tree.to_owned()).open(reach).unwrap().into();
+        digest(&[&scan(walked(&tree, reach, Marks::User, Owners::One), None).unwrap()]).unwrap()
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let digests = std::sync::Mutex::new(Vec::new());
+    as_nobody_special_in(scratch.path(), |scratch| {
+        let (from, into) = (scratch.join("from"), scratch.join("into"));
+        fs::create_dir_all(from.join("a/b")).unwrap();
+        fs::write(from.join("a/b/file"), "content").unwrap();
+        fs::hard_link(from.join("a/b/file"), from.join("a/name")).unwrap();
+        fs::hard_link(from.join("a/b/file"), from.join("name")).unwrap();
+        std::os::unix::fs::symlink("file", from.join("a/b/link")).unwrap();
+        mknodat(CWD, from.join("a/b/pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        mknodat(CWD, from.join("a/b/gone"), FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        for (path, mode) in [("a/b/file", 0o000), ("a/b", 0o000), ("a", 0o300), ("", 0o100)] {
+            mark(&from.join(path));
+            fs::set_permissions(from.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir(&into).unwrap();
+        let reach = Reach::helped(crate::runtime::reader);
+        let (tree, to) =
+            (super::super::Tree::At(from.clone()).open(&reach).unwrap().into(), File::open(&into).unwrap());
+        copy_at(later(), original(&tree, &reach), to.as_fd(), None).unwrap();
+        digests.lock().unwrap().extend([look(&from, &reach), look(&into, &reach)]);
+    });
+    let digests = digests.into_inner().unwrap();
+    assert_eq!(digests[0], digests[1]);
+    if geteuid().is_root() {
+        assert_eq!(look(&scratch.path().join("into"), &Reach::own()), digests[0], "as root sees it");
+    }
+    // Whoever is not root cannot remove it in the usual way.
+    as_nobody_special_in(scratch.path(), |scratch| {
+        let root = File::open(scratch).unwrap();
+        for name in ["from", "into"] {
+            glasshouse_linux::tree::remove(root.as_fd(), name).unwrap();
+        }
     });
 }
 

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use glasshouse_linux::mount;
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{
     CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags, getxattr, lsetxattr, mknodat, renameat_with,
 };
@@ -17,6 +18,7 @@ use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
 use super::super::Marks;
+use super::super::index::tests::walked;
 use super::super::index::{Index, Owners, scan};
 
 /// A file capability, as `setcap cap_net_bind_service=ep` writes it.
@@ -211,7 +213,8 @@ impl Overlay {
     }
 
     pub(super) fn scan(&self, path: &Path, before: Option<&Index>) -> Index {
-        scan(File::open(path).unwrap().as_fd(), self.marks, Owners::Kept, before).unwrap()
+        let (tree, reach) = (File::open(path).unwrap(), Reach::own());
+        scan(walked(&tree, &reach, self.marks, Owners::Kept), before).unwrap()
     }
 
     pub(in super::super) fn indexes(&self) -> Vec<Index> {

@@ -1,17 +1,17 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, mknodat};
 use proptest::prelude::*;
 use tempfile::tempdir;
 
 use super::super::Marks;
 use super::super::diff::{entries, locate};
-use super::super::index::tests::{index_of, is_root};
+use super::super::index::tests::{index_of, is_root, walked};
 use super::super::index::{Owners, scan};
 use super::overlay::{CAPABILITY, Op, Overlay, ops};
 use super::*;
@@ -327,7 +327,7 @@ fn an_ordinary_user_s_files_belong_to_root_inside() {
     fs::write(dir.path().join("file"), "x").unwrap();
     let one = |path: &Path| {
         let tree = File::open(path).unwrap();
-        digest(&[&scan(tree.as_fd(), Marks::User, Owners::One, None).unwrap()]).unwrap()
+        digest(&[&scan(walked(&tree, &Reach::own(), Marks::User, Owners::One), None).unwrap()]).unwrap()
     };
     let before = one(dir.path());
     if is_root("changing owners") {

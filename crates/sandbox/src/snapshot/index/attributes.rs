@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use glasshouse_linux::rustix::fs::{fgetxattr, flistxattr};
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::io::Errno;
 
 use super::super::Marks;
@@ -39,9 +39,9 @@ impl Attributes {
         Attributes { prefix: marks.prefix(), names: vec![0; XATTR_MAX], value: vec![0; XATTR_MAX] }
     }
 
-    pub(super) fn read(&mut self, file: BorrowedFd<'_>) -> io::Result<Found> {
+    pub(super) fn read(&mut self, reach: &Reach, file: BorrowedFd<'_>) -> io::Result<Found> {
         let mut found = Found::default();
-        let length = match flistxattr(file, &mut self.names[..]) {
+        let length = match reach.list(file, None, &mut self.names) {
             // The file system has none.
             Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(found),
             length => length?,
@@ -53,7 +53,7 @@ impl Attributes {
             if mark.is_none() && !counts(name.to_bytes()) {
                 continue;
             }
-            let value = match fgetxattr(file, name, &mut self.value[..]) {
+            let value = match reach.attribute(file, None, name, &mut self.value) {
                 // Gone since.
                 Err(Errno::NODATA) => continue,
                 length => &self.value[..length?],

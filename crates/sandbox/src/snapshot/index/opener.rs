@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use glasshouse_linux::rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use glasshouse_linux::reach::Reach;
+use glasshouse_linux::rustix::fs::{OFlags, ResolveFlags};
 
 /// What an [`Opener`] is to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,17 +14,17 @@ pub(crate) enum Wanted {
     Directory,
 }
 
-/// Opens what a layer holds, for reading. A box can make files that their own owner may not read.
+/// Opens what a layer holds, for reading.
 pub(crate) trait Opener {
     /// Opens the name in the directory. Must follow no link and enter no mount. The name can be `.` and `..`.
     fn open(&self, dir: BorrowedFd<'_>, name: &CStr, wanted: Wanted) -> io::Result<OwnedFd>;
 }
 
-/// Opens with no more rights than we have.
+/// Opens what we reach.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plain;
+pub(crate) struct Plain<'a>(pub(crate) &'a Reach);
 
-impl Opener for Plain {
+impl Opener for Plain<'_> {
     fn open(&self, dir: BorrowedFd<'_>, name: &CStr, wanted: Wanted) -> io::Result<OwnedFd> {
         // Should the name have become a pipe or a terminal, then opening it neither waits nor takes
         // possession of it.
@@ -33,6 +34,6 @@ impl Opener for Plain {
             flags |= OFlags::DIRECTORY;
         }
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        Ok(openat2(dir, name, flags, Mode::empty(), resolve)?)
+        Ok(self.0.open(dir, name.to_bytes(), flags, resolve)?)
     }
 }

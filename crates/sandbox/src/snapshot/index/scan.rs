@@ -11,11 +11,12 @@ use std::iter::Peekable;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::vec::IntoIter;
 
-use glasshouse_linux::rustix::fs::{AtFlags, RawDir, Stat, fstat, readlinkat, statat};
+use glasshouse_linux::reach::Reach;
+use glasshouse_linux::rustix::fs::{RawDir, Stat, fstat};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::time::{ClockId, clock_gettime};
 
-use super::super::{Marks, digest};
+use super::super::{Marks, digest, id_in_box};
 use super::attributes::{Attributes, Found};
 use super::content::Contents;
 use super::opener::{Opener, Plain, Wanted};
@@ -40,30 +41,33 @@ pub(crate) enum Owners {
     One,
 }
 
+/// What is walked, and by which rules.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walked<'a> {
+    pub(crate) tree: BorrowedFd<'a>,
+    pub(crate) reach: &'a Reach,
+    pub(crate) marks: Marks,
+    pub(crate) owners: Owners,
+    /// The user and group that are 0 in the box, where owners are kept; see [`id_in_box`].
+    pub(crate) first_id: u32,
+}
+
 /// Walks the layer. With an earlier index of the same layer, only what changed since is read.
 ///
 /// The kernel shows `trusted.` marks to `CAP_SYS_ADMIN` only: without it, ask for no layers that have them.
-pub(crate) fn scan(
-    tree: BorrowedFd<'_>,
-    marks: Marks,
-    owners: Owners,
-    before: Option<&Index>,
-) -> Result<Index> {
-    scan_with(&Plain, tree, marks, owners, before)
+pub(crate) fn scan(walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
+    scan_with(&Plain(walked.reach), walked, before)
 }
 
 /// The same, with somebody else to open files.
-pub(crate) fn scan_with(
-    opener: &dyn Opener,
-    tree: BorrowedFd<'_>,
-    marks: Marks,
-    owners: Owners,
-    before: Option<&Index>,
-) -> Result<Index> {
+pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
+    let Walked { tree, reach, marks, owners, first_id } = walked;
     let now = clock_gettime(ClockId::Realtime);
     let walk = Walk {
         opener,
+        reach,
         owners,
+        first_id,
         // Hashes under another rule are not ours.
         before: before.filter(|index| index.facts.marks == marks && index.facts.owners == owners),
         contents: Contents::new(),
@@ -114,7 +118,9 @@ impl Frame {
 
 struct Walk<'a> {
     opener: &'a dyn Opener,
+    reach: &'a Reach,
     owners: Owners,
+    first_id: u32,
     before: Option<&'a Index>,
     contents: Contents,
     attributes: Attributes,
@@ -156,7 +162,7 @@ impl Walk<'_> {
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let old = frame.old_entry(name.to_bytes());
         let Some(fd) = &frame.fd else { return Err(self.failed(name, Errno::BADF.into())) };
-        let stat = match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match self.reach.stat(fd.as_fd(), name) {
             Err(Errno::NOENT) => return self.changed(),
             Err(e) => return Err(self.refused(name, e.into())),
             Ok(stat) => stat,
@@ -206,7 +212,7 @@ impl Walk<'_> {
                 let Some(fd) = self.frames.last().and_then(|frame| frame.fd.as_ref()) else {
                     return Ok(None);
                 };
-                let target = match readlinkat(fd, name, Vec::new()) {
+                let target = match self.reach.read_link(fd.as_fd(), name) {
                     Ok(target) => target,
                     Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
                     Err(e) => return Err(self.refused(name, e.into())),
@@ -238,7 +244,7 @@ impl Walk<'_> {
             Err(e) if is_gone(&e) => return Ok(None),
             Err(e) => return Err(self.refused(name, e)),
         };
-        let read = self.attributes.read(file.as_fd());
+        let read = self.attributes.read(self.reach, file.as_fd());
         let found = read.map_err(|e| self.failed(name, e))?;
         if found.metacopy {
             let text = format!(
@@ -275,7 +281,7 @@ impl Walk<'_> {
         }
         let mut entry = self.entry(name, stat)?;
         // The value of the mark `x` is not kept, so a directory that may bear it is looked at again.
-        let read = self.attributes.read(fd.as_fd());
+        let read = self.attributes.read(self.reach, fd.as_fd());
         let found = read.map_err(|e| self.failed(name, e))?;
         entry.xattrs = found.xattrs;
         let marked = found.opaque == Some(b'x');
@@ -363,7 +369,7 @@ impl Walk<'_> {
             return Err(self.failed(name, Errno::NAMETOOLONG.into()));
         }
         let (uid, gid) = match self.owners {
-            Owners::Kept => (stat.st_uid, stat.st_gid),
+            Owners::Kept => (id_in_box(stat.st_uid, self.first_id), id_in_box(stat.st_gid, self.first_id)),
             Owners::One => (0, 0),
         };
         let kind = kind(stat);
@@ -403,7 +409,10 @@ impl Walk<'_> {
         match Errno::from_io_error(&error) {
             Some(Errno::ACCESS) => Error::new(
                 ErrorKind::Denied,
-                text("its mode, or that of its directory, locks its own owner out; only root can read it"),
+                text(
+                    "its mode, or that of its directory, locks its own owner out, and no process can be started that \
+                      may read it all the same (it takes a user namespace)",
+                ),
             ),
             Some(Errno::XDEV) => Error::new(
                 ErrorKind::Unsupported,

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, XattrFlags, mkdirat, mknodat, openat, setxattr};
 use glasshouse_linux::rustix::process::geteuid;
 use proptest::prelude::*;
@@ -17,10 +18,20 @@ use glasshouse_linux::rustix::fs::OFlags;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// A tree, by these rules.
+pub(in super::super) fn walked<'a>(
+    tree: &'a File,
+    reach: &'a Reach,
+    marks: Marks,
+    owners: Owners,
+) -> Walked<'a> {
+    Walked { tree: tree.as_fd(), reach, marks, owners, first_id: 0 }
+}
+
 /// The index of a directory, as root sees it.
 pub(in super::super) fn index_of(path: &Path) -> Index {
     let tree = File::open(path).unwrap();
-    scan(tree.as_fd(), Marks::Trusted, Owners::Kept, None).unwrap()
+    scan(walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), None).unwrap()
 }
 
 /// Whether the test can run. Says so if not.
@@ -59,7 +70,7 @@ impl Opener for Noting {
         if wanted == Wanted::File {
             self.0.borrow_mut().push(name.to_str().unwrap().to_owned());
         }
-        Plain.open(dir, name, wanted)
+        Plain(&Reach::own()).open(dir, name, wanted)
     }
 }
 
@@ -67,7 +78,8 @@ impl Opener for Noting {
 fn rescan(dir: &Path, before: &Index) -> (Index, Vec<String>) {
     let noting = Noting::default();
     let tree = File::open(dir).unwrap();
-    let index = scan_with(&noting, tree.as_fd(), Marks::Trusted, Owners::Kept, Some(before)).unwrap();
+    let index =
+        scan_with(&noting, walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), Some(before)).unwrap();
     (index, noting.0.into_inner())
 }
 
@@ -119,7 +131,7 @@ fn an_index_under_another_rule_is_no_help() {
     let dir = small_tree();
     let first = later(index_of(dir.path()), 5);
     let tree = File::open(dir.path()).unwrap();
-    let second = scan(tree.as_fd(), Marks::Trusted, Owners::One, Some(&first)).unwrap();
+    let second = scan(walked(&tree, &Reach::own(), Marks::Trusted, Owners::One), Some(&first)).unwrap();
     assert!(all(&second).iter().all(|(_, entry)| (entry.uid, entry.gid) == (0, 0)));
     assert_eq!(second.facts.owners, Owners::One);
 }
@@ -132,7 +144,7 @@ impl Opener for Meddling<'_> {
         if wanted == Wanted::File {
             File::options().append(true).open(self.0.join(name.to_str().unwrap()))?.write_all(b"more")?;
         }
-        Plain.open(dir, name, wanted)
+        Plain(&Reach::own()).open(dir, name, wanted)
     }
 }
 
@@ -142,7 +154,7 @@ fn a_file_that_changes_while_it_is_read_makes_the_index_racy() {
     fs::write(dir.path().join("a"), "one").unwrap();
     let tree = File::open(dir.path()).unwrap();
     let opener = Meddling(dir.path());
-    let index = scan_with(&opener, tree.as_fd(), Marks::Trusted, Owners::Kept, None).unwrap();
+    let index = scan_with(&opener, walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), None).unwrap();
     assert!(index.racy());
     let (index, read) = rescan(dir.path(), &later(index, 5));
     assert_eq!((index.racy(), read), (false, vec!["a".to_owned()]));
@@ -227,7 +239,7 @@ fn a_deep_tree_needs_few_descriptors_and_has_a_bound() {
         }
     }
     let tree = File::open(dir.path()).unwrap();
-    let error = scan(tree.as_fd(), Marks::Trusted, Owners::Kept, None).unwrap_err();
+    let error = scan(walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
     glasshouse_linux::tree::remove(tree.as_fd(), "d").unwrap();
 }
@@ -255,7 +267,7 @@ fn only_files_and_directories_are_opened() {
     kinds.push((b"/\xff\n\xfe", Kind::Symlink));
     let noting = Noting::default();
     let tree = File::open(dir.path()).unwrap();
-    let index = scan_with(&noting, tree.as_fd(), Marks::Trusted, Owners::Kept, None).unwrap();
+    let index = scan_with(&noting, walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), None).unwrap();
     let found = all(&index);
     let found: Vec<_> = found.iter().skip(1).map(|(path, entry)| (&path[..], entry.kind)).collect();
     assert_eq!(found, kinds);
@@ -276,7 +288,7 @@ fn a_file_that_locks_its_owner_out_is_named() {
             glasshouse_linux::identity::set_fs_user(61234, 61234).unwrap();
         }
         let tree = File::open(path).unwrap();
-        scan(tree.as_fd(), Marks::User, Owners::One, None)
+        scan(walked(&tree, &Reach::own(), Marks::User, Owners::One), None)
     });
     let error = scanned.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
@@ -294,7 +306,7 @@ fn what_is_mounted_inside_a_layer_is_not_entered() {
         glasshouse_linux::namespace::private_mounts().unwrap();
         let tmpfs = glasshouse_linux::mount::make("tmpfs", &[], Default::default()).unwrap();
         glasshouse_linux::mount::attach_at(tmpfs.as_fd(), path.join("sub/deep").to_str().unwrap()).unwrap();
-        scan(File::open(path).unwrap().as_fd(), Marks::Trusted, Owners::Kept, None)
+        scan(walked(&File::open(path).unwrap(), &Reach::own(), Marks::Trusted, Owners::Kept), None)
     });
     let error = scanned.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -318,14 +330,14 @@ fn an_empty_file_is_a_whiteout_only_where_its_directory_says_so() {
     mark("sub", "opaque", b"y");
     for before in [None, Some(&later(plain, 5))] {
         let tree = File::open(dir.path()).unwrap();
-        let index = scan(tree.as_fd(), Marks::Trusted, Owners::Kept, before).unwrap();
+        let index = scan(walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), before).unwrap();
         assert_eq!(entry(&index, "/sub/deep/d").kind, Kind::Whiteout);
         assert!(entry(&index, "/sub").dir.unwrap().opaque);
         assert!(!entry(&index, "/sub/deep").dir.unwrap().opaque);
     }
     mark("sub/deep", "redirect", b"a/../b");
     let tree = File::open(dir.path()).unwrap();
-    scan(tree.as_fd(), Marks::Trusted, Owners::Kept, None).unwrap_err();
+    scan(walked(&tree, &Reach::own(), Marks::Trusted, Owners::Kept), None).unwrap_err();
 }
 
 fn written(index: &Index) -> Vec<u8> {

@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::super::copy::copy;
+use super::super::copy::tests::original;
 use super::*;
 
 /// Says to a copy of this program that it is inside, and where.
@@ -135,7 +136,7 @@ impl Stage {
         let layers: Vec<_> = self.chain[run.clone()].iter().map(|l| File::open(l).unwrap()).collect();
         let layers: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
         let base = run.end == self.chain.len();
-        let merged = merge(&layers, File::open(&into).unwrap().as_fd(), self.marks, base)?;
+        let merged = merge(&Reach::own(), &layers, File::open(&into).unwrap().as_fd(), self.marks, base)?;
         self.chain.splice(run, [into]);
         Ok(merged)
     }
@@ -378,7 +379,7 @@ fn tell(marks: Marks, (ops, cuts, later): Story) {
     let told = stage.view(&chain);
     let top = stage.fresh();
     let from = File::open(&chain[0]).unwrap();
-    copy(from.as_fd(), File::open(&top).unwrap().as_fd(), None).unwrap();
+    copy(original(&from, &Reach::own()), File::open(&top).unwrap().as_fd(), None).unwrap();
     let copied: Vec<_> = [&[top][..], &chain[1..]].concat();
     told.check_same(&stage.view(&copied), "the top's copy");
     for (start, length) in cuts {
@@ -542,7 +543,7 @@ fn merge_trees(trees: &[&Path], marks: Marks) -> Result<(tempfile::TempDir, Merg
     let into = tempfile::tempdir().unwrap();
     let layers: Vec<_> = trees.iter().map(|tree| File::open(tree).unwrap()).collect();
     let layers: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
-    let merged = merge(&layers, File::open(into.path()).unwrap().as_fd(), marks, false)?;
+    let merged = merge(&Reach::own(), &layers, File::open(into.path()).unwrap().as_fd(), marks, false)?;
     Ok((into, merged))
 }
 
@@ -593,7 +594,7 @@ fn a_file_of_mode_zero_is_merged_by_its_owner() {
         let layers = trees.map(|tree| File::open(tree).unwrap());
         let layers: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
         let into = File::open(scratch.join("into")).unwrap();
-        let merged = merge(&layers, into.as_fd(), Marks::User, false).unwrap();
+        let merged = merge(&Reach::own(), &layers, into.as_fd(), Marks::User, false).unwrap();
         assert_eq!((merged.linked, merged.copied), (2, 0));
         assert_eq!(names_below(&scratch.join("into")), ["lower", "upper"]);
     });
@@ -601,16 +602,20 @@ fn a_file_of_mode_zero_is_merged_by_its_owner() {
 
 /// Runs the body in a thread that has no privilege, with a directory of its own.
 pub(crate) fn as_nobody_special(body: impl FnOnce(&Path) + Send) {
-    let scratch = tempfile::tempdir().unwrap();
+    as_nobody_special_in(tempfile::tempdir().unwrap().path(), body);
+}
+
+/// The same in a directory that is given to him.
+pub(crate) fn as_nobody_special_in(scratch: &Path, body: impl FnOnce(&Path) + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if geteuid().is_root() {
                 let (uid, gid) = (rustix::fs::Uid::from_raw(61234), rustix::fs::Gid::from_raw(61234));
-                std::os::unix::fs::chown(scratch.path(), Some(61234), Some(61234)).unwrap();
+                std::os::unix::fs::chown(scratch, Some(61234), Some(61234)).unwrap();
                 rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
             }
-            body(scratch.path());
+            body(scratch);
         });
     });
 }
@@ -659,14 +664,15 @@ fn a_tree_that_is_too_deep_is_refused_with_the_bound() {
     let mut at = File::open(tree.path()).unwrap();
     for _ in 0..=DEPTH_MAX {
         mkdirat(&at, "d", Mode::RWXU).unwrap();
-        at = layer::open_dir(at.as_fd(), &Way::default().join(c"d")).unwrap().into();
+        at = layer::open_dir(&Reach::own(), at.as_fd(), &Way::default().join(c"d")).unwrap().into();
     }
     let error = merge_trees(&[tree.path()], Marks::User).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     assert!(error.to_string().contains(&DEPTH_MAX.to_string()), "{error}");
     let into = tempfile::tempdir().unwrap();
     let from = File::open(tree.path()).unwrap();
-    let error = copy(from.as_fd(), File::open(into.path()).unwrap().as_fd(), None).unwrap_err();
+    let error =
+        copy(original(&from, &Reach::own()), File::open(into.path()).unwrap().as_fd(), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
 }
 

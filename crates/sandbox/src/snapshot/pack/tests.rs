@@ -10,12 +10,8 @@ use super::*;
 use crate::snapshot::Marks;
 use crate::snapshot::digest::digest;
 use crate::snapshot::digest::overlay::{Op, Overlay, ops};
-use crate::snapshot::index::tests::is_root;
-use crate::snapshot::index::{Owners, scan};
-
-fn index(path: &Path) -> Index {
-    scan(File::open(path).unwrap().as_fd(), Marks::Trusted, Owners::Kept, None).unwrap()
-}
+use crate::snapshot::index::Owners;
+use crate::snapshot::index::tests::{index_of, is_root};
 
 /// Unpacks a layer on top of others.
 fn unpacked(tar: &[u8], packed: Packed, below: &Chain) -> (TempDir, Index) {
@@ -28,7 +24,7 @@ fn unpacked(tar: &[u8], packed: Packed, below: &Chain) -> (TempDir, Index) {
     let unpacked = unpack::unpack(tar, into.as_fd(), below, unpack::Owners::Kept, bounds).unwrap();
     assert_eq!((packed.entries, packed.bytes), (unpacked.entries, unpacked.bytes));
     assert_eq!((packed.left_out, unpacked.left_out), (0, 0));
-    let index = index(&tree);
+    let index = index_of(&tree);
     (dir, index)
 }
 
@@ -44,16 +40,19 @@ fn through_a_tar(from: &[&Index], to: Stack<'_>, form: Form) -> (TempDir, Index)
 }
 
 /// Packs every layer by itself, and unpacks them on top of each other. What comes out, uppermost first.
-fn layer_by_layer(indexes: &[&Index], trees: &[PathBuf]) -> Vec<(TempDir, Index)> {
+fn layer_by_layer(indexes: &[&Index], trees: &[Tree]) -> Vec<(TempDir, Index)> {
     let (mut chain, mut layers) = (nothing(), Vec::new());
     let empty = Index::empty(Marks::Trusted, Owners::Kept);
     for n in (0..indexes.len()).rev() {
         let mut tar = Vec::new();
         let packed = match stands_alone(indexes[n]) {
-            true => pack_layer(indexes[n], &trees[n], &mut tar).unwrap(),
+            true => {
+                let only = Stack { indexes: &indexes[n..=n], trees: &trees[n..=n], reach: &Reach::own() };
+                pack_layer(only, &mut tar).unwrap()
+            }
             false => {
                 let below = if n + 1 == indexes.len() { vec![&empty] } else { indexes[n + 1..].to_vec() };
-                let to = Stack { indexes: &indexes[n..], trees: &trees[n..] };
+                let to = Stack { indexes: &indexes[n..], trees: &trees[n..], reach: &Reach::own() };
                 pack(&below, to, Form::Own, &mut tar).unwrap()
             }
         };
@@ -69,11 +68,13 @@ fn check(ops: &[Op]) {
     let (first, second) = ops.split_at(ops.len() / 2);
     first.iter().for_each(|op| overlay.apply(op));
     overlay.rotate();
-    let older: Vec<Index> = overlay.chain()[1..].iter().map(|path| index(path)).collect();
+    let older: Vec<Index> = overlay.chain()[1..].iter().map(|path| index_of(path)).collect();
     second.iter().for_each(|op| overlay.apply(op));
     let (indexes, trees) = (overlay.indexes(), overlay.chain());
     let (older, indexes): (Vec<&Index>, Vec<&Index>) = (older.iter().collect(), indexes.iter().collect());
-    let (to, shown) = (Stack { indexes: &indexes, trees: &trees }, digest(&indexes).unwrap());
+    let trees: Vec<Tree> = trees.into_iter().map(Tree::At).collect();
+    let (to, shown) =
+        (Stack { indexes: &indexes, trees: &trees, reach: &Reach::own() }, digest(&indexes).unwrap());
     for form in [Form::Own, Form::Everybody] {
         let (_dir, whole) = through_a_tar(&[&Index::empty(Marks::Trusted, Owners::Kept)], to, form);
         assert_eq!(digest(&[&whole]).unwrap(), shown, "all of it");
@@ -99,9 +100,9 @@ proptest! {
 
 /// A tree, packed and unpacked.
 fn copied(root: &Path, form: Form) -> TempDir {
-    let (index, trees) = (index(root), [root.to_owned()]);
+    let (index, trees) = (index_of(root), [Tree::At(root.to_owned())]);
     let empty = Index::empty(Marks::Trusted, Owners::Kept);
-    let (dir, copy) = through_a_tar(&[&empty], Stack { indexes: &[&index], trees: &trees }, form);
+    let (dir, copy) = through_a_tar(&[&empty], Stack { indexes: &[&index], trees: &trees, reach: &Reach::own() }, form);
     assert_eq!(digest(&[&copy]).unwrap(), digest(&[&index]).unwrap(), "{form:?}");
     dir
 }
@@ -139,10 +140,10 @@ fn holes_travel_as_holes() {
     for at in [0, 1 << 20, 1 << 40, (3 << 40) - 3] {
         file.write_at(b"abc", at).unwrap();
     }
-    let (index, trees) = (index(dir.path()), [dir.path().to_owned()]);
+    let (index, trees) = (index_of(dir.path()), [Tree::At(dir.path().to_owned())]);
     let empty = Index::empty(Marks::Trusted, Owners::Kept);
     let mut tar = Vec::new();
-    let to = Stack { indexes: &[&index], trees: &trees };
+    let to = Stack { indexes: &[&index], trees: &trees, reach: &Reach::own() };
     let packed = pack(&[&empty], to, Form::Own, &mut tar).unwrap();
     assert!(tar.len() < 100 << 10, "{} bytes", tar.len());
     let (copy, copied) = unpacked(&tar, packed, &nothing());
@@ -157,8 +158,8 @@ fn a_file_that_another_layer_shares_is_what_it_was() {
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
     fs::write(root.join("a"), "text").unwrap();
-    let (index, trees) = (index(&root), [root.clone()]);
-    let to = Stack { indexes: &[&index], trees: &trees };
+    let (index, trees) = (index_of(&root), [Tree::At(root.clone())]);
+    let to = Stack { indexes: &[&index], trees: &trees, reach: &Reach::own() };
     let empty = Index::empty(Marks::Trusted, Owners::Kept);
     let packed = |text: &str| {
         let mut tar = Vec::new();
