@@ -16,6 +16,9 @@ use super::problem::{Problem, Problems};
 use super::schema::Checker;
 use crate::{Error, ErrorKind, Result};
 
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A file of trajectories, as it is read.
 pub struct Trajectories<R> {
     input: R,
@@ -107,14 +110,13 @@ impl<R: BufRead> Trajectories<R> {
     fn begin(mut input: R, format: Option<Format>) -> Read<Self> {
         let mut line = 0;
         let first = loop {
-            let Some(bytes) = next_line(&mut input, line + 1)? else {
+            let Some(mut bytes) = next_line(&mut input, line + 1)? else {
                 return Err(invalid(1, "there is nothing in this file"));
             };
             line += 1;
-            let bytes = match line {
-                1 => bytes.strip_prefix(b"\xef\xbb\xbf").map_or(bytes.clone(), <[u8]>::to_vec),
-                _ => bytes,
-            };
+            if line == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
+                bytes.drain(..BYTE_ORDER_MARK.len());
+            }
             if !bytes.trim_ascii().is_empty() {
                 break bytes;
             }

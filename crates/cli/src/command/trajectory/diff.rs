@@ -1,10 +1,12 @@
 //! `glass trajectory diff`: the first step of two trajectories that went another way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
-use glasshouse_trace::trajectory::{Aspect, Difference, Divergence, Ignored, Strictness, diff};
+use glasshouse_trace::trajectory::{
+    Aspect, Difference, Divergence, Found, Ignored, Strictness, Trajectory, diff,
+};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -45,8 +47,8 @@ pub(super) struct Diff {
 
 impl Diff {
     pub(super) fn run(self, global: &Global) -> Result<i32> {
-        let expected = read(&self.expected, None)?.trajectory;
-        let actual = read(&self.actual, None)?.trajectory;
+        let expected = trajectory_of(global, &self.expected)?;
+        let actual = trajectory_of(global, &self.actual)?;
         let strictness = match (self.strict, self.output_only) {
             (true, _) => Strictness::Strict,
             (_, true) => Strictness::OutputOnly,
@@ -73,6 +75,13 @@ impl Diff {
         }
         Ok(if divergence.is_some() { DIVERGED_CODE } else { 0 })
     }
+}
+
+/// A trajectory; what is odd about its file is said beside.
+fn trajectory_of(global: &Global, path: &Path) -> Result<Trajectory> {
+    let Found { trajectory, warnings, .. } = read(path, None)?;
+    warnings.iter().for_each(|warning| global.say(&format!("odd: {}: {warning}", shown(path))));
+    Ok(trajectory)
 }
 
 fn same_line(steps: usize, ignored: &[Ignored]) -> String {
