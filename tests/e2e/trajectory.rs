@@ -202,6 +202,10 @@ fn diff_says_same_and_what_it_ignored() {
         "{stdout}"
     );
     assert_eq!(desk.run(&["diff", &a, &b, "--strict"]).0, 3);
+    assert_eq!(desk.run(&["diff", &a, &b, "--no-rule", "times"]).0, 3);
+    let spaced = desk.outputs("c.json", &["at 05:26:23\n\n", "in 0.03s\n"]);
+    assert_eq!(desk.run(&["diff", &a, &spaced]).0, 3);
+    assert_eq!(desk.run(&["diff", &a, &spaced, "--rule", "edges"]).0, 0);
     assert_eq!(desk.run(&["diff", &a, &a, "--strict"]), (0, "same: 2 steps\n".to_owned(), String::new()));
     let (code, stdout, _) = desk.run(&["diff", &a, &b, "--json"]);
     assert_eq!((code, &json(&stdout)["ignored"][1]["rule"]), (0, &json!("durations")));

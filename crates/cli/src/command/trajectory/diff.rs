@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
 use glasshouse_trace::trajectory::{
-    Aspect, Difference, Divergence, Found, Ignored, Strictness, Trajectory, diff,
+    Aspect, BUILT_IN, Difference, Divergence, Found, Ignored, Rule, Strictness, Trajectory, diff_with_rules,
 };
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
@@ -43,6 +44,12 @@ pub(super) struct Diff {
     /// Compare only outputs, without the white space around them
     #[arg(long, conflicts_with = "strict")]
     output_only: bool,
+    /// Use this rule for noise too, one that is off by default (repeatable)
+    #[arg(long, value_name = "RULE", value_parser = rule(), conflicts_with = "strict")]
+    rule: Vec<String>,
+    /// Do not use this rule for noise (repeatable)
+    #[arg(long, value_name = "RULE", value_parser = rule(), conflicts_with = "strict")]
+    no_rule: Vec<String>,
 }
 
 impl Diff {
@@ -54,7 +61,11 @@ impl Diff {
             (_, true) => Strictness::OutputOnly,
             _ => Strictness::Normal,
         };
-        let (divergence, ignored) = diff(&expected, &actual, strictness)?;
+        let said = |names: &[String], off| -> Vec<Rule> {
+            names.iter().map(|name| Rule { name: name.clone(), off, ..Rule::default() }).collect()
+        };
+        let rules = [said(&self.rule, false), said(&self.no_rule, true)].concat();
+        let (divergence, ignored) = diff_with_rules(&expected, &actual, strictness, &rules)?;
         if global.json {
             output::print_json(&json!({
                 "same": divergence.is_none(),
@@ -75,6 +86,11 @@ impl Diff {
         }
         Ok(if divergence.is_some() { DIVERGED_CODE } else { 0 })
     }
+}
+
+/// The value of an option that names a rule.
+fn rule() -> PossibleValuesParser {
+    PossibleValuesParser::new(BUILT_IN.map(|rule| PossibleValue::new(rule.name).help(rule.about)))
 }
 
 /// A trajectory; what is odd about its file is said beside.
