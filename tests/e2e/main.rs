@@ -3,6 +3,7 @@
 mod commands;
 mod guest;
 mod record;
+mod trajectory;
 
 use glasshouse_tests::{House, Mode};
 

@@ -20,6 +20,7 @@ fn every_path_that_a_document_names_exists() {
         "SECURITY.md",
         "docs/protocol.md",
         "docs/determinism.md",
+        "docs/trajectory-format.md",
     ] {
         for path in paths_in(&read(document)) {
             assert!(root().join(&path).exists(), "{document} names {path}, which is not there");
@@ -44,4 +45,18 @@ fn changes_are_told() {
 fn ci_runs_the_command_of_the_readme() {
     assert!(read(".ci/run").contains("./test.sh"));
     assert!(read("README.md").contains("./test.sh"));
+}
+
+#[test]
+fn every_rule_and_every_format_of_trajectories_is_documented() {
+    let text = read("docs/trajectory-format.md");
+    let rules = glasshouse_trace::trajectory::BUILT_IN.iter().map(|rule| (rule.name, rule.on));
+    for (name, on) in rules {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let ends = if on { "| on |" } else { "| off |" };
+        assert!(row.is_some_and(|row| row.ends_with(ends)), "the rule {name} is not documented as {ends}");
+    }
+    for format in glasshouse_trace::trajectory::Format::ALL {
+        assert!(text.contains(&format!("`{format}`")), "{format} is not documented");
+    }
 }

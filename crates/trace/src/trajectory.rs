@@ -31,7 +31,9 @@ mod write;
 pub mod limits;
 
 pub use canonical::{BUILT_IN, BuiltIn, Rules};
-pub use compare::{Aspect, Comparer, Difference, Divergence, Ignored, Place, Strictness, diff};
+pub use compare::{
+    Aspect, Comparer, Difference, Divergence, Ignored, Place, Strictness, diff, diff_with_rules,
+};
 pub use formats::Format;
 pub use loss::Loss;
 pub use model::{

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::slice;
+
 use glasshouse_protocol::{Exit, Killer, NotStarted};
 use glasshouse_trace::trajectory::{
     Aspect, Change, Comparer, Difference, FileChange, Observed, Rule, StateAfter, Step, Strictness, Text,
@@ -167,7 +169,7 @@ fn the_exact_file_is_named() {
     let base = file("/w/a", "one\n");
     let check = |new: FileChange, words: &str| {
         let (differences, _) =
-            compared(Strictness::Normal, &state("1", &[base.clone()]), &state("2", &[new]));
+            compared(Strictness::Normal, &state("1", slice::from_ref(&base)), &state("2", &[new]));
         let [difference] = differences.as_slice() else { panic!("{differences:?}") };
         assert_eq!((difference.what, difference.path.as_deref()), (Aspect::Files, Some("/w/a")));
         let text = format!("{} {} {:?}", difference.expected, difference.actual, difference.diff);
@@ -208,7 +210,7 @@ fn a_file_that_differs_by_noise_alone_is_overlooked_and_later_digests_with_it() 
     assert_eq!(comparer.observed(1, &old, &new), None);
     assert_eq!(comparer.ignored()[0].first.path.as_deref(), Some("/var/log/x"));
     let more = file("/w/a", "same\n");
-    assert_eq!(comparer.observed(2, &state("3", &[more.clone()]), &state("4", &[more])), None);
+    assert_eq!(comparer.observed(2, &state("3", slice::from_ref(&more)), &state("4", &[more])), None);
     let divergence =
         comparer.observed(3, &state("5", &[file("/w/a", "x")]), &state("6", &[file("/w/a", "y")]));
     assert_eq!(divergence.unwrap().differences[0].path.as_deref(), Some("/w/a"));

@@ -301,6 +301,35 @@ fn problems_are_counted_when_there_are_too_many() {
 }
 
 #[test]
+fn more_steps_than_there_may_be_are_refused() {
+    let many = |step: &'static str| vec![step; limits::STEPS_MAX + 1];
+    let a = format!("{{\"steps\": [{}]}}", many("{\"tool_name\":\"t\"}").join(","));
+    let d = format!("[{}]", many("{\"tool\":\"t\"}").join(","));
+    let events = many("{\"action\":\"run\"}").join("\n");
+    for (name, file) in [("a", a), ("d", d), ("events", events)] {
+        let (kind, message) = refusal(file.as_bytes());
+        assert_eq!(kind, ErrorKind::Invalid, "{name}: {message}");
+        assert!(message.contains("100000"), "{name}: {message}");
+    }
+}
+
+#[test]
+fn a_turn_with_very_many_calls_takes_no_longer_for_that() {
+    let calls: Vec<Value> = (0..20_000)
+        .map(|n| json!({"tool_call_id": format!("c{n}"), "function_name": "f", "arguments": {}}))
+        .collect();
+    let results: Vec<Value> =
+        (0..20_000).rev().map(|n| json!({"source_call_id": format!("c{n}"), "content": "x"})).collect();
+    let file = json!({
+        "schema_version": "ATIF-v1.7", "agent": {"name": "a", "version": "1"},
+        "steps": [{"step_id": 1, "source": "agent", "message": "", "tool_calls": calls, "observation": {"results": results}}],
+    });
+    let (_, found) = read_one(file.to_string().as_bytes(), None).unwrap();
+    assert_eq!(found.trajectory.steps.len(), 20_000);
+    assert!(found.trajectory.steps.iter().all(|step| step.observed.output.is_some()));
+}
+
+#[test]
 fn only_one_trajectory_means_one() {
     let line = "{\"steps\": [{\"tool_name\": \"shell\"}]}\n";
     let error = read_one(line.repeat(2).as_bytes(), None).unwrap_err();

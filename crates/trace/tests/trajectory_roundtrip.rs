@@ -11,6 +11,7 @@ use glasshouse_trace::trajectory::{
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 
 /// Words that are not empty: where nothing is known, several formats write an empty text.
@@ -267,8 +268,16 @@ fn without_empty(mut trajectory: Trajectory) -> Trajectory {
     trajectory
 }
 
+/// The same cases in every run; others, and more of them, if `PROPTEST_CASES` says how many.
+fn config() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig { cases: 48, rng_seed: RngSeed::Fixed(4), ..ProptestConfig::default() },
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn our_own_format_gives_back_what_it_got(trajectory in trajectory()) {

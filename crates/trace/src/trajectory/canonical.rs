@@ -173,9 +173,11 @@ pub(crate) struct Canonical {
     pub(crate) asides: Vec<Aside>,
 }
 
-/// The built-in patterns, compiled once.
-static COMPILED: LazyLock<Vec<Option<Regex>>> =
-    LazyLock::new(|| BUILT_IN.iter().map(|rule| Regex::new(rule.pattern).ok()).collect());
+/// The built-in patterns, compiled once. Digits and borders of words are those of ASCII, which is many times faster.
+static COMPILED: LazyLock<Vec<Option<Regex>>> = LazyLock::new(|| {
+    let ascii = |pattern: &str| pattern.replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]");
+    BUILT_IN.iter().map(|rule| Regex::new(&ascii(rule.pattern)).ok()).collect()
+});
 
 impl Rules {
     /// No rules at all: every byte counts.

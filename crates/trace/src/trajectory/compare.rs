@@ -370,7 +370,18 @@ pub fn diff(
     actual: &Trajectory,
     strictness: Strictness,
 ) -> Result<(Option<Divergence>, Vec<Ignored>)> {
-    let mut comparer = Comparer::new(strictness, &both(&expected.rules, &actual.rules))?;
+    diff_with_rules(expected, actual, strictness, &[])
+}
+
+/// The same with rules that are said last: they decide over those of the trajectories.
+pub fn diff_with_rules(
+    expected: &Trajectory,
+    actual: &Trajectory,
+    strictness: Strictness,
+    rules: &[Rule],
+) -> Result<(Option<Divergence>, Vec<Ignored>)> {
+    let rules = [both(&expected.rules, &actual.rules), rules.to_vec()].concat();
+    let mut comparer = Comparer::new(strictness, &rules)?;
     for (index, (old, new)) in expected.steps.iter().zip(&actual.steps).enumerate() {
         if let Some(divergence) = comparer.step(index as u64 + 1, old, new) {
             return Ok((Some(divergence), comparer.ignored));

@@ -16,7 +16,8 @@ pub(crate) fn detect(value: &Value) -> Result<Format> {
         [] => {
             let signs: Vec<String> =
                 Format::ALL.iter().map(|format| format!("{} ({})", format.name(), sign(*format))).collect();
-            let message = format!("its format is none that is known; looked for {}", signs.join("; "));
+            let newer = if is_newer_event(value) { "; events of the OpenHands SDK are not read" } else { "" };
+            let message = format!("its format is none that is known; looked for {}{newer}", signs.join("; "));
             Err(Error::new(ErrorKind::Unknown, message))
         }
         several => {
@@ -109,6 +110,12 @@ fn is_event(value: &Value) -> bool {
         && value.get("tool").is_none()
 }
 
+/// Whether this is what the SDK of OpenHands writes: events that name their class, with an object as the action.
+fn is_newer_event(value: &Value) -> bool {
+    let first = value.get(0).unwrap_or(value);
+    first.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("Event"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -145,6 +152,13 @@ mod tests {
         let message = |value: Value| detect(&value).unwrap_err().message;
         assert!(message(json!([])).contains("knowlyr-d or openhands"));
         assert!(message(json!({"task": {}, "outcome": {}, "steps": []})).contains("knowlyr-b or knowlyr-c"));
+    }
+
+    #[test]
+    fn events_of_the_newer_openhands_are_refused_by_name() {
+        for value in [json!({"kind": "ActionEvent", "action": {}}), json!([{"kind": "SystemPromptEvent"}])] {
+            assert!(detect(&value).unwrap_err().message.contains("OpenHands SDK"), "{value}");
+        }
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub(crate) struct Fault {
 
 /// Reads one value and nothing behind it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Fault> {
+    parse_within(bytes, &Cell::new(VALUES_MAX))
+}
+
+/// The same for one of several that together may not hold more than this many values.
+pub(crate) fn parse_within(bytes: &[u8], left: &Cell<u64>) -> Result<Value, Fault> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(e) => {
@@ -49,9 +54,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Fault> {
             return Err(Fault { line, what: "bytes that are not UTF-8".to_owned(), cut_off: false });
         }
     };
-    let left = Cell::new(VALUES_MAX);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Bounded { left: &left }.deserialize(&mut deserializer);
+    let value = Bounded { left }.deserialize(&mut deserializer);
     value.and_then(|value| deserializer.end().map(|()| value)).map_err(fault)
 }
 

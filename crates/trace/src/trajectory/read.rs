@@ -3,6 +3,7 @@
 //! A file is one JSON document, or has a value in each line; which of both is told by whether its first line is a
 //! whole value. Files of lines are never in memory whole, unless all their lines are one log of events.
 
+use std::cell::Cell;
 use std::io::{BufRead, Read as _};
 
 use serde_json::Value;
@@ -10,11 +11,14 @@ use serde_json::Value;
 use super::detect::detect;
 use super::formats::Format;
 use super::json::{self, Fault};
-use super::limits::{DOCUMENT_BYTES_MAX, PROBLEMS_MAX, STEPS_MAX};
+use super::limits::{DOCUMENT_BYTES_MAX, PROBLEMS_MAX, STEPS_MAX, VALUES_MAX};
 use super::model::Trajectory;
 use super::problem::{Problem, Problems};
 use super::schema::Checker;
 use crate::{Error, ErrorKind, Result};
+
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A file of trajectories, as it is read.
 pub struct Trajectories<R> {
@@ -23,6 +27,9 @@ pub struct Trajectories<R> {
     checker: Checker,
     /// The number of the last line that was read.
     line: u64,
+    /// How much more the lines of one log may hold: bytes and values.
+    bytes_left: usize,
+    values_left: Cell<u64>,
     next: Next,
 }
 
@@ -107,14 +114,13 @@ impl<R: BufRead> Trajectories<R> {
     fn begin(mut input: R, format: Option<Format>) -> Read<Self> {
         let mut line = 0;
         let first = loop {
-            let Some(bytes) = next_line(&mut input, line + 1)? else {
+            let Some(mut bytes) = next_line(&mut input, line + 1)? else {
                 return Err(invalid(1, "there is nothing in this file"));
             };
             line += 1;
-            let bytes = match line {
-                1 => bytes.strip_prefix(b"\xef\xbb\xbf").map_or(bytes.clone(), <[u8]>::to_vec),
-                _ => bytes,
-            };
+            if line == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
+                bytes.drain(..BYTE_ORDER_MARK.len());
+            }
             if !bytes.trim_ascii().is_empty() {
                 break bytes;
             }
@@ -138,7 +144,8 @@ impl<R: BufRead> Trajectories<R> {
                     .map_err(|e| Refused { kind: e.kind, line: None, what: e.message, source: None })?,
                 (None, _) => return Err(invalid(1, "there is nothing in this file")),
             };
-        Ok(Trajectories { input, format, checker: Checker::new(format), line, next })
+        let (bytes_left, values_left) = (DOCUMENT_BYTES_MAX, Cell::new(VALUES_MAX));
+        Ok(Trajectories { input, format, checker: Checker::new(format), line, bytes_left, values_left, next })
     }
 
     /// The format that is read.
@@ -183,11 +190,14 @@ impl<R: BufRead> Trajectories<R> {
         let mut problems = Problems::default();
         self.checker.check(&value, &mut problems);
         let mut trajectory = Trajectory::default();
+        let lists =
+            ["steps", "trajectory", "history"].iter().filter_map(|name| value.get(name)).chain([&value]);
+        let longest = lists.filter_map(|list| list.as_array().map(Vec::len)).max().unwrap_or(0);
+        if longest > STEPS_MAX {
+            problems.error(&[], format!("{longest} steps, and no more than {STEPS_MAX} are read"));
+        }
         if !problems.fatal {
             trajectory = self.format.decode(value, &mut problems);
-        }
-        if trajectory.steps.len() > STEPS_MAX {
-            problems.error(&[], format!("more than {STEPS_MAX} steps"));
         }
         let Problems { found, untold, fatal } = problems;
         let located =
@@ -232,7 +242,14 @@ impl<R: BufRead> Trajectories<R> {
             let Some(bytes) = next_line(&mut self.input, self.line + 1)? else { return Ok(None) };
             self.line += 1;
             if !bytes.trim_ascii().is_empty() {
-                let parsed = json::parse(&bytes);
+                if self.format == Format::OpenHands {
+                    // All lines become one trajectory.
+                    let left = self.bytes_left.checked_sub(bytes.len());
+                    self.bytes_left = left.ok_or_else(|| too_large("the log"))?;
+                } else {
+                    self.values_left.set(VALUES_MAX);
+                }
+                let parsed = json::parse_within(&bytes, &self.values_left);
                 return parsed.map(Some).map_err(|fault| fault_error(self.line - 1, fault));
             }
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
-use glasshouse_trace::trajectory::{Format, Loss, Shape, Trajectories, write};
+use glasshouse_trace::trajectory::{Format, Found, Loss, Problem, Shape, Trajectories, write};
 use serde_json::{Value, json};
 
 use super::{format, open, shown, unreadable};
@@ -16,6 +16,8 @@ use crate::output;
 
 /// The most losses that are told one by one; further ones are counted.
 const LOSSES_MAX: usize = 10_000;
+/// The most oddities that are told.
+const ODDITIES_MAX: usize = 20;
 /// The most kinds of losses that people are told.
 const KINDS_MAX: usize = 50;
 
@@ -85,7 +87,8 @@ impl Convert {
         let mut file = file.peekable();
         let mut shape = Shape::of(self.to);
         while let Some(found) = file.next() {
-            let trajectory = found.with_context(|| unreadable(&self.file))?.trajectory;
+            let Found { trajectory, warnings, .. } = found.with_context(|| unreadable(&self.file))?;
+            report.odd(&warnings);
             if file.peek().is_some() && report.trajectories == 0 {
                 shape = Shape::Line;
             }
@@ -115,9 +118,12 @@ struct Report {
     from: Format,
     trajectories: usize,
     steps: usize,
-    /// Which trajectory lost what.
+    /// Which trajectory, from 1, lost what.
     losses: Vec<(usize, Loss)>,
     untold: u64,
+    /// What is odd about the file and does not matter, and how much more of it there is.
+    oddities: Vec<String>,
+    odd_untold: u64,
     /// How often the same was lost, and where first.
     kinds: BTreeMap<(String, String), (u64, Option<u64>)>,
 }
@@ -130,6 +136,8 @@ impl Report {
             steps: 0,
             losses: Vec::new(),
             untold: 0,
+            oddities: Vec::new(),
+            odd_untold: 0,
             kinds: BTreeMap::new(),
         }
     }
@@ -147,7 +155,16 @@ impl Report {
         }
     }
 
-    /// A line for each kind of loss.
+    fn odd(&mut self, warnings: &[Problem]) {
+        for warning in warnings {
+            match self.oddities.len() < ODDITIES_MAX {
+                true => self.oddities.push(warning.to_string()),
+                false => self.odd_untold += 1,
+            }
+        }
+    }
+
+    /// A line for each oddity and each kind of loss.
     fn lines(&self) -> Vec<String> {
         let line =
             |((field, why), (times, first)): (&(String, String), &(u64, Option<u64>))| match (first, times) {
@@ -156,7 +173,14 @@ impl Report {
                 (Some(step), 1) => format!("lost: {field} of step {step}: {why}"),
                 (Some(step), times) => format!("lost: {field} of {times} steps, the first is {step}: {why}"),
             };
-        let mut lines: Vec<String> = self.kinds.iter().take(KINDS_MAX).map(line).collect();
+        let mut lines: Vec<String> = self.oddities.iter().map(|odd| format!("odd: {odd}")).collect();
+        if self.odd_untold > 0 {
+            lines.push(format!(
+                "odd: {} other things; `glass trajectory validate` tells more",
+                self.odd_untold
+            ));
+        }
+        lines.extend(self.kinds.iter().take(KINDS_MAX).map(line));
         if self.kinds.len() > KINDS_MAX {
             lines.push(format!("lost: {} other things; --json tells them", self.kinds.len() - KINDS_MAX));
         }
@@ -172,6 +196,8 @@ impl Report {
             "steps": self.steps,
             "lost": self.losses.iter().map(loss).collect::<Vec<_>>(),
             "untold": self.untold,
+            "odd": self.oddities,
+            "odd_untold": self.odd_untold,
         })
     }
 }

@@ -1,10 +1,13 @@
 //! `glass trajectory diff`: the first step of two trajectories that went another way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
-use glasshouse_trace::trajectory::{Aspect, Difference, Divergence, Ignored, Strictness, diff};
+use glasshouse_trace::trajectory::{
+    Aspect, BUILT_IN, Difference, Divergence, Found, Ignored, Rule, Strictness, Trajectory, diff_with_rules,
+};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -41,18 +44,28 @@ pub(super) struct Diff {
     /// Compare only outputs, without the white space around them
     #[arg(long, conflicts_with = "strict")]
     output_only: bool,
+    /// Use this rule for noise too, one that is off by default (repeatable)
+    #[arg(long, value_name = "RULE", value_parser = rule(), conflicts_with = "strict")]
+    rule: Vec<String>,
+    /// Do not use this rule for noise (repeatable)
+    #[arg(long, value_name = "RULE", value_parser = rule(), conflicts_with = "strict")]
+    no_rule: Vec<String>,
 }
 
 impl Diff {
     pub(super) fn run(self, global: &Global) -> Result<i32> {
-        let expected = read(&self.expected, None)?.trajectory;
-        let actual = read(&self.actual, None)?.trajectory;
+        let expected = trajectory_of(global, &self.expected)?;
+        let actual = trajectory_of(global, &self.actual)?;
         let strictness = match (self.strict, self.output_only) {
             (true, _) => Strictness::Strict,
             (_, true) => Strictness::OutputOnly,
             _ => Strictness::Normal,
         };
-        let (divergence, ignored) = diff(&expected, &actual, strictness)?;
+        let said = |names: &[String], off| -> Vec<Rule> {
+            names.iter().map(|name| Rule { name: name.clone(), off, ..Rule::default() }).collect()
+        };
+        let rules = [said(&self.rule, false), said(&self.no_rule, true)].concat();
+        let (divergence, ignored) = diff_with_rules(&expected, &actual, strictness, &rules)?;
         if global.json {
             output::print_json(&json!({
                 "same": divergence.is_none(),
@@ -73,6 +86,18 @@ impl Diff {
         }
         Ok(if divergence.is_some() { DIVERGED_CODE } else { 0 })
     }
+}
+
+/// The value of an option that names a rule.
+fn rule() -> PossibleValuesParser {
+    PossibleValuesParser::new(BUILT_IN.map(|rule| PossibleValue::new(rule.name).help(rule.about)))
+}
+
+/// A trajectory; what is odd about its file is said beside.
+fn trajectory_of(global: &Global, path: &Path) -> Result<Trajectory> {
+    let Found { trajectory, warnings, .. } = read(path, None)?;
+    warnings.iter().for_each(|warning| global.say(&format!("odd: {}: {warning}", shown(path))));
+    Ok(trajectory)
 }
 
 fn same_line(steps: usize, ignored: &[Ignored]) -> String {

@@ -6,6 +6,8 @@
 //! going on with the turn. Turns that call nothing, and what users and the system say, are kept with their place.
 //! What ATIF has no field for is written below `extra.glasshouse`, so that nothing is lost.
 
+use std::collections::{HashMap, VecDeque};
+
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
@@ -131,17 +133,11 @@ impl Turns {
     fn calls(&mut self, mut turn: Fields, place: &[Part], problems: &mut Problems) {
         turn.take("step_id");
         let calls = turn.list("tool_calls").unwrap_or_default();
-        let mut results = take_results(&mut turn);
+        let mut results = Results::take(&mut turn, calls.len());
         let first = self.steps.len();
-        let is_only = calls.len() == 1 && results.len() == 1;
         for (number, call) in calls.into_iter().enumerate() {
             let mut call = Fields::of(call);
-            let id = call.get("tool_call_id").and_then(Value::as_str).map(str::to_owned);
-            let mine = |result: &Value| match result.get("source_call_id").and_then(Value::as_str) {
-                Some(source) => Some(source) == id.as_deref(),
-                None => is_only,
-            };
-            let result = results.iter().position(mine).map(|at| results.remove(at));
+            let result = results.of(call.get("tool_call_id").and_then(Value::as_str).unwrap_or_default());
             let mut step = decode_call(&mut call, result.map(Fields::of));
             let mut about = match number {
                 0 => {
@@ -163,6 +159,7 @@ impl Turns {
             keep(&mut step.extra, Format::Atif, about);
             self.steps.push(step);
         }
+        let results: Vec<Value> = results.list.into_iter().flatten().collect();
         if results.is_empty() {
             return;
         }
@@ -178,13 +175,41 @@ impl Turns {
 /// Where a result's other fields wait until they are put with the rest.
 const RESULT: &str = "result";
 
-fn take_results(turn: &mut Fields) -> Vec<Value> {
-    let mut observation = Fields::of(turn.take("observation").unwrap_or_default());
-    let results = observation.list("results").unwrap_or_default();
-    if !observation.is_empty() {
-        turn.put("observation", Value::Object(observation.rest()));
+/// The results of a turn, found by the call that they belong to.
+struct Results {
+    list: Vec<Option<Value>>,
+    by_call: HashMap<String, VecDeque<usize>>,
+    /// The only call and the only result belong together without a name.
+    only: bool,
+}
+
+impl Results {
+    fn take(turn: &mut Fields, calls: usize) -> Self {
+        let mut observation = Fields::of(turn.take("observation").unwrap_or_default());
+        let list = observation.list("results").unwrap_or_default();
+        if !observation.is_empty() {
+            turn.put("observation", Value::Object(observation.rest()));
+        }
+        let mut by_call: HashMap<String, VecDeque<usize>> = HashMap::new();
+        let mut nameless = false;
+        for (at, result) in list.iter().enumerate() {
+            match result.get("source_call_id").and_then(Value::as_str) {
+                Some(call) => by_call.entry(call.to_owned()).or_default().push_back(at),
+                None => nameless = true,
+            }
+        }
+        let only = calls == 1 && list.len() == 1 && nameless;
+        Results { list: list.into_iter().map(Some).collect(), by_call, only }
     }
-    results
+
+    /// The next result of this call.
+    fn of(&mut self, call: &str) -> Option<Value> {
+        let at = match self.only {
+            true => 0,
+            false => self.by_call.get_mut(call)?.pop_front()?,
+        };
+        self.list.get_mut(at)?.take()
+    }
 }
 
 /// The step of a call, with what is ours in it, and what else its result says.
