@@ -3,6 +3,7 @@
 mod commands;
 mod guest;
 mod record;
+mod tools;
 mod trajectory;
 
 use glasshouse_tests::{House, Mode};

@@ -21,6 +21,7 @@ fn every_path_that_a_document_names_exists() {
         "docs/protocol.md",
         "docs/determinism.md",
         "docs/trajectory-format.md",
+        "docs/tools.md",
     ] {
         for path in paths_in(&read(document)) {
             assert!(root().join(&path).exists(), "{document} names {path}, which is not there");

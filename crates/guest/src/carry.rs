@@ -42,3 +42,23 @@ impl Carry {
         Ok((self.name, descriptor::seal_program(self.file)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_what_was_announced_or_nothing() {
+        let mut carry = Carry::begin("x".into(), 4).unwrap();
+        carry.write(b"ab").unwrap();
+        assert!(carry.write(b"cde").is_err(), "more than announced");
+        let mut carry = Carry::begin("x".into(), 4).unwrap();
+        carry.write(b"ab").unwrap();
+        assert!(carry.finish().unwrap_err().to_string().contains("2 bytes"), "less than announced");
+        let mut carry = Carry::begin("x".into(), 4).unwrap();
+        carry.write(b"abcd").unwrap();
+        let (name, program) = carry.finish().unwrap();
+        assert_eq!(name, "x");
+        assert!(File::from(program).write_all(b"e").is_err(), "nobody changes it any more");
+    }
+}

@@ -365,12 +365,20 @@ mod tests {
     use std::time::Duration;
 
     fn run_it(argv: &[&str], cwd: &str) -> Result<(String, crate::process::How), SpawnError> {
+        run_program(None, argv, cwd)
+    }
+
+    fn run_program(
+        program: Option<BorrowedFd<'_>>,
+        argv: &[&str],
+        cwd: &str,
+    ) -> Result<(String, crate::process::How), SpawnError> {
         let null = File::open("/dev/null").unwrap();
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let argv: Vec<CString> = argv.iter().map(|a| CString::new(*a).unwrap()).collect();
         let child = spawn(&Command {
             candidates: candidates(&argv[0], "/nonexistent:/usr/bin:/bin"),
-            program: None,
+            program,
             argv,
             env: vec![],
             cwd: CString::new(cwd).unwrap(),
@@ -421,5 +429,20 @@ mod tests {
         // The shell itself holds one more while it expands the star.
         assert_eq!(text.split_whitespace().take(3).collect::<Vec<_>>(), ["0", "1", "2"]);
         assert!(text.split_whitespace().count() <= 4, "{text}");
+    }
+
+    #[test]
+    fn a_program_without_a_path_runs_and_is_not_passed_on() {
+        let shell = std::fs::read("/bin/sh").unwrap();
+        let program = crate::descriptor::sealed_program("shell", &shell).unwrap();
+        let line = "echo $0; cd /proc/self/fd; echo *; echo x >> /proc/self/exe";
+        let (text, how) = run_program(Some(program.as_fd()), &["no-such-name", "-c", line], "/").unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("no-such-name"));
+        let open: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        assert!(open[..3] == ["0", "1", "2"] && open.len() <= 4, "{open:?}");
+        assert_ne!(how, crate::process::How::Code(0), "nobody writes to it");
+        let error = run_program(Some(program.as_fd()), &["x"], "/proc/self/fd/3").unwrap_err();
+        assert_eq!(error.stage, Stage::Cwd, "it is no way to anywhere");
     }
 }

@@ -53,7 +53,7 @@ mod tests {
     fn every_shell_learns_every_command() {
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).unwrap();
-            for word in ["doctor", "completions", "min-level", "background"] {
+            for word in ["doctor", "completions", "min-level", "background", "without-tool"] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
         }

@@ -55,7 +55,7 @@ impl Tools {
             _ => {
                 let rows: Vec<Vec<String>> = tools.iter().map(row).collect();
                 let mut lines =
-                    table::lines(&["TOOL", "PARAMETERS", "WHAT IT DOES"], &rows, terminal::width());
+                    table::lines(&["TOOL", "WHAT IT DOES", "PARAMETERS"], &rows, terminal::width());
                 lines[0] = lines[0].bold().to_string();
                 output::print(lines)?;
             }
@@ -74,7 +74,7 @@ fn row(tool: &ToolInfo) -> Vec<String> {
     let others = others.filter(|name| !required.contains(&name.as_str())).map(|name| format!("[{name}]"));
     let params: Vec<String> = required.iter().map(|name| (*name).to_owned()).chain(others).collect();
     let about = tool.description.split_inclusive(". ").next().unwrap_or_default().trim_end();
-    vec![tool.name.clone(), params.join(" "), about.to_owned()]
+    vec![tool.name.clone(), about.to_owned(), params.join(" ")]
 }
 
 /// Which tools a new box has.
@@ -159,7 +159,7 @@ impl ToolCall {
         };
         match global.json {
             true => output::print_json(&result.to_json())?,
-            false => show(global, &result).await?,
+            false => show(&result).await?,
         }
         Ok(result.exit_code)
     }
@@ -173,7 +173,7 @@ async fn ended_by(signals: &mut Signals) -> i32 {
     }
 }
 
-async fn show(global: &Global, result: &ToolResult) -> Result<()> {
+async fn show(result: &ToolResult) -> Result<()> {
     for (mut outlet, text) in
         [(Outlet::stdout(false), &result.stdout), (Outlet::stderr(false), &result.stderr)]
     {
@@ -182,7 +182,7 @@ async fn show(global: &Global, result: &ToolResult) -> Result<()> {
         outlet.flush().await.context(output::WRITE)?;
     }
     if let Some(error) = &result.error {
-        global.say(error);
+        output::say(error);
     }
     Ok(())
 }

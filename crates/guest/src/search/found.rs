@@ -171,6 +171,10 @@ impl<W: Write> Page<'_, W> {
 
 /// Opens a file to read it. None: it is no file any more.
 fn open(path: &Path) -> io::Result<Option<File>> {
+    // What a directory calls a file may have a device mounted over it, which should not even be opened.
+    if !path.metadata()?.is_file() {
+        return Ok(None);
+    }
     // Not waiting: what was a file a moment ago may be a pipe by now.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(openat(CWD, path, flags, Mode::empty())?);

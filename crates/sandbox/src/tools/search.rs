@@ -2,7 +2,7 @@
 //!
 //! It runs inside the box, as one of its commands: `crates/guest/src/search/main.rs`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::carry::SEARCH;
 use super::info::ToolInfo;
@@ -74,9 +74,11 @@ pub(super) fn info() -> ToolInfo {
 pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult> {
     let mut ask = params.all().clone();
     ask.remove("timeout");
+    // What is said by saying nothing would only make the record longer.
+    ask.retain(|_, value| !matches!(value, Value::Bool(false)) && *value != json!("") && *value != json!(0));
     let call = Call {
         label: "search".into(),
-        argvs: vec![vec!["glass-search".into(), serde_json::Value::Object(ask).to_string()]],
+        argvs: vec![vec!["glass-search".into(), Value::Object(ask).to_string()]],
         carried: Some(SEARCH.bring_into(sandbox).await?),
         timeout: params.seconds("timeout"),
         ..Call::default()

@@ -102,7 +102,8 @@ proptest! {
 fn copied(root: &Path, form: Form) -> TempDir {
     let (index, trees) = (index_of(root), [Tree::At(root.to_owned())]);
     let empty = Index::empty(Marks::Trusted, Owners::Kept);
-    let (dir, copy) = through_a_tar(&[&empty], Stack { indexes: &[&index], trees: &trees, reach: &Reach::own() }, form);
+    let (dir, copy) =
+        through_a_tar(&[&empty], Stack { indexes: &[&index], trees: &trees, reach: &Reach::own() }, form);
     assert_eq!(digest(&[&copy]).unwrap(), digest(&[&index]).unwrap(), "{form:?}");
     dir
 }
