@@ -68,7 +68,7 @@ fn a_copy_under_a_writer_is_the_same_as_what_was_moved() {
         // The top has a part of it only: the rest is below.
         let fork = stage.ok(&["fork", &moved]);
         stage.sh_in(&fork, "chmod 700 in; chmod 755 in; chmod 100 in; chmod 200 none; chmod 000 none");
-        stage.ok(&["exec", &fork, "--background", "--shell", "--", "exec 9> open; sleep 1000"]);
+        stage.ok(&["exec", &fork, "--background", "--shell", "--", "exec 9> open; exec sleep 1000"]);
         stage.sh_in(&fork, "until [ -e open ]; do :; done; rm -f open");
         let digest = stage.ok(&["digest", &moved]);
         assert_eq!(stage.ok(&["digest", &fork]), digest, "{mode:?}");
@@ -88,7 +88,7 @@ fn all_of_it_is_copied_when_all_of_it_is_new() {
     for options in [&[][..], &["--disk", "8m"]] {
         for stage in stages(options) {
             let mode = stage.house.mode;
-            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", "exec 9> open; sleep 1000"]);
+            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", "exec 9> open; exec sleep 1000"]);
             stage.sh("until [ -e open ]; do :; done");
             let copied = stage.json(&["snapshot", &stage.id]);
             assert_ne!(copied["method"], "rotate", "{mode:?}");
