@@ -1,5 +1,6 @@
-//! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
-//! it is; `glass-guest restack` gives a box that lives another root. All read their plan from the socket at descriptor 0.
+//! The guest's program: `glass-guest jail` builds a box and becomes its first process, or gives a box that lives another
+//! root; `glass-guest spare` does the same, and is executed ahead of time; `glass-guest serve` serves where it is. All read
+//! their plan from the socket at descriptor 0.
 
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ fn main() -> ExitCode {
     let mode = std::env::args().nth(1);
     let result = match mode.as_deref() {
         Some("jail") => glasshouse_guest::jail(),
-        Some("restack") => glasshouse_guest::restack(),
+        Some("spare") => glasshouse_guest::spare(),
         Some("serve") => glasshouse_guest::serve(),
         _ => {
             eprintln!("glass-guest is started by glass, with its plan at descriptor 0");

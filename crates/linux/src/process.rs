@@ -155,11 +155,6 @@ pub fn default_signals() {
     }
 }
 
-/// Ends with its parent. Races are the caller's: look at the parent after the call.
-pub fn die_with_parent() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
-}
-
 /// Orphans below us become our children.
 pub fn adopt_orphans() -> io::Result<()> {
     // SAFETY: the call takes numbers only.

@@ -14,18 +14,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::{descriptor, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, StepFailure, Top};
 use glasshouse_protocol::{Reply, Request};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Home, Pending};
 use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
+use crate::runtime::builders::Builder;
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
@@ -150,17 +152,8 @@ impl Native {
     /// The record of a box that runs.
     fn running(&self, id: &str) -> Result<BoxRecord> {
         let record = self.record_of(id)?;
-        match record.info.state {
-            SandboxState::Running => Ok(record),
-            SandboxState::Stopped => Err(Error::new(
-                ErrorKind::Invalid,
-                format!("box {id} is stopped; `glass start {id}` starts it again"),
-            )),
-            SandboxState::Dead => Err(Error::new(
-                ErrorKind::Gone,
-                format!("box {id} has ended; `glass gc` removes what is left"),
-            )),
-        }
+        check_running(&record)?;
+        Ok(record)
     }
 
     fn users_of(&self, record: &BoxRecord) -> Result<Users> {
@@ -190,8 +183,15 @@ impl Native {
         self.home.write_record(record)
     }
 
-    /// The box stands on what was intended.
+    /// The box stands on what was intended, and nothing of what it stood on stays.
     fn adopt(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
+        let (id, old) = (record.info.id.clone(), record.info.generation);
+        self.stand_on(record, pending)?;
+        self.discard_top(&id, old)
+    }
+
+    /// The box stands on what was intended.
+    fn stand_on(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
         let id = record.info.id.clone();
         let old = record.info.generation;
         if let Some(layer) = &pending.seals
@@ -202,7 +202,14 @@ impl Native {
         record.mounted = pending.chain.clone();
         record.info.chain = pending.chain;
         record.info.generation = pending.generation;
-        self.discard_top(&id, old)
+        Ok(())
+    }
+
+    /// The same as [`Native::discard_top`], but for the work on the disk, which is left to who tidies.
+    fn throw_away_top(&self, id: &str, generation: u64) -> Result<()> {
+        let thrown = self.home.throw_away(id, &format!("top{generation}"))?;
+        self.thrown.lock().unwrap_or_else(PoisonError::into_inner).extend(thrown);
+        Ok(())
     }
 
     /// Removes a top that no box stands on.
@@ -216,7 +223,7 @@ impl Native {
     fn restack(
         &self,
         record: &mut BoxRecord,
-        held: &Held,
+        (builder, held): (Builder, &Held),
         pending: Pending,
         swap: Swap,
     ) -> std::result::Result<(), Refused> {
@@ -230,9 +237,9 @@ impl Native {
             below = &below[1..];
         }
         lowers.extend(layers::sources(&self.home, below)?);
-        let (top, in_memory) = match limits.memory_top {
-            Some((bytes, inodes)) => (Top::Memory { bytes, inodes }, true),
-            None => (Top::Directory(self.make_next_top(&id, generation, uppermost(&lowers)?)?), false),
+        let top = match limits.memory_top {
+            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
+            None => Top::Directory(self.make_next_top(&id, generation, uppermost(&lowers)?)?),
         };
         record.pending = Some(pending);
         self.home.write_record(record)?;
@@ -255,19 +262,16 @@ impl Native {
         parcel.add(FdRole::Hold, held.stream.try_clone().context("copy the hold")?.into());
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
-        let done = start::carry_out("restack", &plan, &parcel.borrow());
+        let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow());
         match (done, record.pending.take()) {
             (Ok(()), Some(pending)) => {
                 let old = record.info.generation;
-                self.adopt(record, pending)?;
+                self.stand_on(record, pending)?;
                 self.home.write_record(record)?;
-                if in_memory {
-                    self.discard_top(&id, old)?;
-                }
-                Ok(())
+                Ok(self.throw_away_top(&id, old)?)
             }
             (Ok(()), None) => Ok(()),
-            (Err(Unchanged::Between), _) => Err(self.end_in_between(record)?.into()),
+            (Err(Unchanged::Between(why)), _) => Err(self.end_in_between(record, why)?.into()),
             (Err(Unchanged::Whole(failed)), _) => {
                 self.discard_top(&id, generation)?;
                 self.home.write_record(record)?;
@@ -280,15 +284,19 @@ impl Native {
         }
     }
 
-    /// Ends a box whose builder was killed while it moved the box's mounts: some may be gone, and no other builder could
-    /// tell. A box that is half of one thing and half of another is worse than none.
-    fn end_in_between(&self, record: &BoxRecord) -> Result<Error> {
+    /// Ends a box whose builder was killed while it moved the box's mounts, or could not move them back: some may be gone,
+    /// and no other builder could tell. A box that is half of one thing and half of another is worse than none.
+    fn end_in_between(&self, record: &BoxRecord, why: Option<StepFailure>) -> Result<Error> {
         if let Some(pidfd) = living(&self.home, &record.info)? {
             start::end(pidfd.as_fd());
         }
+        let why = match why {
+            Some(failure) => format!("to give it another root failed in the middle: {}", words(&failure)),
+            None => "whoever gave it another root was killed in the middle of that (by the kernel, for want of memory?)"
+                .into(),
+        };
         let message = format!(
-            "box {} was ended: whoever gave it another root was killed in the middle of that (by the kernel, for want of \
-             memory?); its snapshots are whole, and `glass gc` removes what is left of it",
+            "box {} was ended: {why}; its snapshots are whole, and `glass gc` removes what is left of it",
             record.info.id
         );
         Ok(Error::new(ErrorKind::Gone, message))
@@ -316,7 +324,7 @@ impl Native {
         let mut record = self.record_of(id)?;
         let stopped = record.info.state == SandboxState::Stopped;
         if !stopped {
-            record = self.running(id)?;
+            check_running(&record)?;
         }
         if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
             let message = format!(
@@ -359,7 +367,7 @@ impl Native {
         if record.info.state == SandboxState::Stopped {
             return self.snapshot_stopped(&mut record, layer);
         }
-        record = self.running(id)?;
+        check_running(&record)?;
         if limit::decide(&self.trees, &record.spec)?.memory_top.is_some() {
             let message = format!(
                 "box {id} keeps what it writes in memory, because its disk is limited (--disk); \
@@ -367,11 +375,14 @@ impl Native {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        // It is executed while the box comes to rest.
+        let builder = self.builders.take()?;
         let held = Held::take(&self.home, &record, false)?;
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
         let upper = top_dir(&self.home, id, record.info.generation).join("u");
         if self.is_untouched(&upper, &record)? {
+            self.builders.give_back(builder);
             held.release(false)?;
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
         }
@@ -379,7 +390,8 @@ impl Native {
         if processes == 0 {
             let generation = record.info.generation + 1;
             let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
-            match self.restack(&mut record, &held, pending, Swap { quiet: true, clean: false }) {
+            let swap = Swap { quiet: true, clean: false };
+            match self.restack(&mut record, (builder, &held), pending, swap) {
                 Ok(()) => {
                     held.release(true)?;
                     return Ok(Taken { method: Method::Rotate, chain, processes });
@@ -420,11 +432,13 @@ impl Native {
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
+        let builder = self.builders.take()?;
         let held = Held::take(&self.home, &record, true)?;
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
-        let done = self.restack(&mut record, &held, pending, Swap { quiet: false, clean: true });
+        let swap = Swap { quiet: false, clean: true };
+        let done = self.restack(&mut record, (builder, &held), pending, swap);
         let released = held.release(true);
         match done {
             Ok(()) => released,
@@ -489,15 +503,31 @@ impl Native {
         renew_work(&top)?;
         let base =
             Base { layers: layers::sources(&self.home, &record.info.chain)?, ..self.base_of(&record)? };
+        let builder = self.builders.take()?;
         let claim = self.home.reclaim(id)?;
         let top = Top::Directory(source(&top)?);
         let before = Some(&record);
         let (spec, base) = (&spec, &base);
-        let site = Site { id, spec, base, claim, users, top, limits, level, generation, before };
+        let site = Site { id, spec, base, claim, users, top, limits, level, generation, before, builder };
         self.raise(site).map_err(|failed| match failed {
             Failed::Step(failure) => told(failure, &self.home),
             Failed::Other(error) => error,
         })
+    }
+}
+
+/// Only a box that runs can be held.
+fn check_running(record: &BoxRecord) -> Result<()> {
+    let id = &record.info.id;
+    match record.info.state {
+        SandboxState::Running => Ok(()),
+        SandboxState::Stopped => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("box {id} is stopped; `glass start {id}` starts it again"),
+        )),
+        SandboxState::Dead => {
+            Err(Error::new(ErrorKind::Gone, format!("box {id} has ended; `glass gc` removes what is left")))
+        }
     }
 }
 
@@ -515,6 +545,11 @@ pub(super) fn uppermost(layers: &[Source]) -> Result<&Source> {
     layers.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "a box needs at least one layer"))
 }
 
-fn is_busy(failure: &glasshouse_protocol::plan::StepFailure) -> bool {
+fn words(failure: &StepFailure) -> String {
+    let why = std::io::Error::from_raw_os_error(failure.errno);
+    format!("step {} ({}): {why}", failure.step, failure.on)
+}
+
+fn is_busy(failure: &StepFailure) -> bool {
     failure.errno == Errno::BUSY.raw_os_error() && failure.on == "the old root"
 }
