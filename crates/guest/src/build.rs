@@ -75,7 +75,8 @@ struct Site {
     devpts: Option<OwnedFd>,
     knobs: Knobs,
     namespaces: Vec<OwnedFd>,
-    /// A mount namespace with nothing in it, if there was time to make one.
+    /// A mount namespace with nothing in it, if there was time to make one. Held to the end: to let go of the last of a
+    /// namespace takes its time.
     workshop: Option<OwnedFd>,
     /// What a box that lives had. It is let go by our end, which takes longer and holds up nobody.
     left: Vec<OwnedFd>,
@@ -257,7 +258,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::Overlay { .. } => {
-            site.root = Some(overlay::mount(step, site.user_namespace.as_ref(), site.workshop.take())?);
+            site.root = Some(overlay::mount(step, site.user_namespace.as_ref(), site.workshop.as_ref())?);
             Ok(())
         }
         Step::HostTree { source, target, idmap } => {

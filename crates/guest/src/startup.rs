@@ -53,6 +53,7 @@ impl Startup {
     pub(crate) fn await_plan() -> io::Result<Option<Startup>> {
         let host = begin()?;
         let workshop = namespace::empty_mounts(SCRATCH)?;
+        process::touch_memory();
         Startup::receive_from(host, workshop)
     }
 

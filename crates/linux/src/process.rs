@@ -164,6 +164,14 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
+/// Touches all of our memory, so that nothing of it has to be fetched when it is needed. Where that is not allowed, it is
+/// fetched then.
+pub fn touch_memory() {
+    if rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT).is_ok() {
+        let _ = rustix::mm::munlockall();
+    }
+}
+
 /// Gives memory that was freed back to the kernel, where the allocator would keep it for later.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]

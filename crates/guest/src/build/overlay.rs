@@ -12,7 +12,7 @@ const OPTION_BYTES_MAX: usize = 256;
 pub(super) fn mount(
     step: &Step,
     namespace: Option<&OwnedFd>,
-    workshop: Option<OwnedFd>,
+    workshop: Option<&OwnedFd>,
 ) -> Result<OwnedFd, Stumble> {
     let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
         return on("overlay", Err(io::Error::from(Errno::INVAL)));

@@ -1,10 +1,13 @@
 //! Giving a box that lives another root, and all that is made of it.
 //!
 //! ```text
-//!  hold the guest ─▶ intent on record ─▶ builder: mount the new chain, enter the box, swap ─▶ on record ─▶ release
+//!  hold the guest ─▶ intent on record ─▶ builder: mount the new chain, enter the box, swap ─▶ release ─▶ on record
 //!        │                  │                              │
 //!        └──────────────────┴── fails: as it was ──────────┘
 //! ```
+//! What can be done while the guest comes to rest, or while it sets out again, is done then: a builder is taken, an empty
+//! top is made; what the box stood on is put away.
+//!
 //! The swap itself is one call of the kernel's. Whoever dies around it leaves an intent on record; the next one who
 //! holds the box asks it which root it has, and finishes or forgets the intent.
 
@@ -51,12 +54,22 @@ fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
 
 /// Makes an empty top, with the root's own attributes as the layer below has them: overlay shows those of the top.
 pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    make_bare_top(home, id, generation)?;
+    dress_top(home, id, generation, below)
+}
+
+fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<()> {
     let top = top_dir(home, id, generation);
     for dir in [top.clone(), top.join("u"), top.join("w")] {
         fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
         let open = Permissions::from_mode(0o755);
         fs::set_permissions(&dir, open).context(format_args!("open {}", dir.display()))?;
     }
+    Ok(())
+}
+
+fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    let top = top_dir(home, id, generation);
     let root = RootOf::read(Path::new(&below.path))?;
     root.give(&top.join("u"))?;
     source(&top)
@@ -69,47 +82,85 @@ struct Held {
     namespaces: Vec<OwnedFd>,
     processes: u64,
     generation: u64,
+    /// It was told to go on.
+    is_let_go: bool,
+}
+
+/// What a restack needs beside a guest that holds still.
+struct Means {
+    builder: Builder,
+    limits: limit::Decided,
+    base: Base,
+    users: Users,
+    /// The number of an empty top that is there already.
+    top: Option<u64>,
 }
 
 impl Held {
-    /// Waits a while for a builder whose maker was killed: nobody else holds a box whose lock we have.
-    fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    /// Holds it, and does something else while it comes to rest. Waits a while for a builder whose maker was killed: nobody
+    /// else holds a box whose lock we have.
+    fn take<T>(
+        home: &Home,
+        record: &BoxRecord,
+        kill: bool,
+        meanwhile: impl FnOnce() -> Result<T>,
+    ) -> Result<(Held, T)> {
         let until = Instant::now() + HELD_MAX;
+        let mut held = Held::ask_for(home, record, kill)?;
+        let done = meanwhile()?;
         loop {
-            match Held::try_take(home, record, kill) {
+            match held.wait() {
                 Err(e) if e.kind() == ErrorKind::Limit && Instant::now() < until => {
                     std::thread::sleep(HELD_LOOK);
+                    held = Held::ask_for(home, record, kill)?;
                 }
-                taken => return taken,
+                taken => return Ok((taken?, done)),
             }
         }
     }
 
-    fn try_take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    fn ask_for(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
-        let mut held =
-            Held { stream, decoder: Decoder::default(), namespaces: Vec::new(), processes: 0, generation: 0 };
-        match held.ask(&Request::Hold { kill, stop: !kill })? {
-            Reply::Held { processes, generation } if held.namespaces.len() == NAMESPACES.len() => {
-                (held.processes, held.generation) = (processes, generation);
-                Ok(held)
+        let (decoder, namespaces) = (Decoder::default(), Vec::new());
+        let mut held = Held { stream, decoder, namespaces, processes: 0, generation: 0, is_let_go: false };
+        held.say(&Request::Hold { kill, stop: !kill })?;
+        Ok(held)
+    }
+
+    fn wait(mut self) -> Result<Held> {
+        match self.answer()? {
+            Reply::Held { processes, generation } if self.namespaces.len() == NAMESPACES.len() => {
+                (self.processes, self.generation) = (processes, generation);
+                Ok(self)
             }
             other => Err(crate::client::unexpected(&other)),
         }
     }
 
-    fn release(mut self, restacked: bool) -> Result<()> {
-        self.ask(&Request::Release { restacked }).map(drop)
+    /// Lets it go, without waiting for its word that it went.
+    fn let_go(&mut self, restacked: bool) -> Result<()> {
+        self.is_let_go = true;
+        self.say(&Request::Release { restacked })
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply> {
+    fn release(mut self, restacked: bool) -> Result<()> {
+        if !self.is_let_go {
+            self.let_go(restacked)?;
+        }
+        self.answer().map(drop)
+    }
+
+    fn say(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         let body = serde_json::to_vec(request)
             .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot put the request into words: {e}")))?;
         frame::put(&mut bytes, 1, Kind::Request, &body);
-        self.stream.write_all(&bytes).context("talk to the guest")?;
+        self.stream.write_all(&bytes).context("talk to the guest")
+    }
+
+    fn answer(&mut self) -> Result<Reply> {
         let mut buffer = [0; 4096];
         loop {
             let broken = |e: &dyn std::fmt::Display| {
@@ -223,12 +274,12 @@ impl Native {
     fn restack(
         &self,
         record: &mut BoxRecord,
-        (builder, held): (Builder, &Held),
+        (means, held): (Means, &mut Held),
         pending: Pending,
         swap: Swap,
     ) -> std::result::Result<(), Refused> {
         let id = record.info.id.clone();
-        let limits = limit::decide(&self.trees, &record.spec)?;
+        let Means { builder, limits, base, users, top } = means;
         let generation = pending.generation;
         let mut lowers = Vec::new();
         let mut below = pending.chain.as_slice();
@@ -239,16 +290,21 @@ impl Native {
         lowers.extend(layers::sources(&self.home, below)?);
         let top = match limits.memory_top {
             Some((bytes, inodes)) => Top::Memory { bytes, inodes },
-            None => Top::Directory(self.make_next_top(&id, generation, uppermost(&lowers)?)?),
+            None => {
+                if top != Some(generation) {
+                    self.make_next_top(&id, generation)?;
+                }
+                Top::Directory(dress_top(&self.home, &id, generation, uppermost(&lowers)?)?)
+            }
         };
         record.pending = Some(pending);
         self.home.write_record(record)?;
-        let base = Base { layers: lowers, ..self.base_of(record)? };
+        let base = Base { layers: lowers, ..base };
         let decisions = Decisions {
             base: &base,
             top,
             generation,
-            users: self.users_of(record)?,
+            users,
             read_only: record.spec.read_only,
             memory_bytes: limits.memory_beside_disk(),
             guest: GuestConfig::default(),
@@ -265,6 +321,9 @@ impl Native {
         let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow());
         match (done, record.pending.take()) {
             (Ok(()), Some(pending)) => {
+                // The intent is on record: from here on the box can go on, whatever becomes of us. If it cannot be told,
+                // it is gone, which shows when its answer is waited for.
+                let _ = held.let_go(true);
                 let old = record.info.generation;
                 self.stand_on(record, pending)?;
                 self.home.write_record(record)?;
@@ -302,10 +361,33 @@ impl Native {
         Ok(Error::new(ErrorKind::Gone, message))
     }
 
-    fn make_next_top(&self, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    fn make_next_top(&self, id: &str, generation: u64) -> Result<()> {
         // What somebody left who was killed before he had said so.
         self.discard_top(id, generation)?;
-        make_top(&self.home, id, generation, below)
+        make_bare_top(&self.home, id, generation)
+    }
+
+    /// Gets ready what does not depend on what the box does meanwhile.
+    fn means(&self, record: &BoxRecord) -> Result<Means> {
+        let builder = self.builders.take()?;
+        let limits = limit::decide(&self.trees, &record.spec)?;
+        let (base, users) = (self.base_of(record)?, self.users_of(record)?);
+        // With an intent on record, the box may stand on the very top that would be made here.
+        let top =
+            (record.pending.is_none() && limits.memory_top.is_none()).then_some(record.info.generation + 1);
+        if let Some(generation) = top {
+            self.make_next_top(&record.info.id, generation)?;
+        }
+        Ok(Means { builder, limits, base, users, top })
+    }
+
+    /// They are not needed after all.
+    fn give_back(&self, id: &str, means: Means) -> Result<()> {
+        self.builders.give_back(means.builder);
+        match means.top {
+            Some(generation) => self.discard_top(id, generation),
+            None => Ok(()),
+        }
     }
 
     /// Whether nothing was ever written to a top: it is empty, and its own attributes are those that we gave it.
@@ -333,7 +415,10 @@ impl Native {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let held = if stopped { None } else { Some(Held::take(&self.home, &record, false)?) };
+        let held = match stopped {
+            true => None,
+            false => Some(Held::take(&self.home, &record, false, || Ok(()))?.0),
+        };
         match &held {
             Some(held) => self.settle(&mut record, held.generation)?,
             None => self.settle_stopped(&mut record)?,
@@ -375,14 +460,12 @@ impl Native {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // It is executed while the box comes to rest.
-        let builder = self.builders.take()?;
-        let held = Held::take(&self.home, &record, false)?;
+        let (mut held, means) = Held::take(&self.home, &record, false, || self.means(&record))?;
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
         let upper = top_dir(&self.home, id, record.info.generation).join("u");
         if self.is_untouched(&upper, &record)? {
-            self.builders.give_back(builder);
+            self.give_back(id, means)?;
             held.release(false)?;
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
         }
@@ -391,7 +474,7 @@ impl Native {
             let generation = record.info.generation + 1;
             let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
             let swap = Swap { quiet: true, clean: false };
-            match self.restack(&mut record, (builder, &held), pending, swap) {
+            match self.restack(&mut record, (means, &mut held), pending, swap) {
                 Ok(()) => {
                     held.release(true)?;
                     return Ok(Taken { method: Method::Rotate, chain, processes });
@@ -403,6 +486,8 @@ impl Native {
                     return Err(error);
                 }
             }
+        } else {
+            self.give_back(id, means)?;
         }
         let copied = crate::snapshot::copy_top(&self.home, id, &upper, layer);
         held.release(false)?;
@@ -419,7 +504,8 @@ impl Native {
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
         let generation = record.info.generation + 1;
-        self.make_next_top(&id, generation, &source(&upper)?)?;
+        self.make_next_top(&id, generation)?;
+        dress_top(&self.home, &id, generation, &source(&upper)?)?;
         let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
         record.pending = Some(pending.clone());
         self.home.write_record(record)?;
@@ -432,13 +518,12 @@ impl Native {
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let builder = self.builders.take()?;
-        let held = Held::take(&self.home, &record, true)?;
+        let (mut held, means) = Held::take(&self.home, &record, true, || self.means(&record))?;
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
         let swap = Swap { quiet: false, clean: true };
-        let done = self.restack(&mut record, (builder, &held), pending, swap);
+        let done = self.restack(&mut record, (means, &mut held), pending, swap);
         let released = held.release(true);
         match done {
             Ok(()) => released,
@@ -458,7 +543,7 @@ impl Native {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let held = Held::take(&self.home, &record, true)?;
+        let (held, ()) = Held::take(&self.home, &record, true, || Ok(()))?;
         self.settle(&mut record, held.generation)?;
         record.info.state = SandboxState::Stopped;
         self.home.write_record(&record)?;
