@@ -109,6 +109,10 @@ pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
 /// A mount namespace of our own from which nothing propagates.
 pub fn private_mounts() -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
+    stop_propagation()
+}
+
+fn stop_propagation() -> io::Result<()> {
     let flags = rustix::mount::MountPropagationFlags::REC | rustix::mount::MountPropagationFlags::PRIVATE;
     Ok(rustix::mount::mount_change("/", flags)?)
 }
@@ -125,11 +129,12 @@ pub fn empty_mounts(scratch: &str) -> io::Result<Option<OwnedFd>> {
     let spaces = open(rustix::fs::CWD, "/proc/self/ns", OFlags::PATH | OFlags::DIRECTORY)?;
     let home = open(spaces.as_fd(), "mnt", OFlags::RDONLY)?;
     let root = open(rustix::fs::CWD, "/", OFlags::PATH | OFlags::DIRECTORY)?;
-    if private_mounts().is_err() {
+    if unshare(UnshareFlags::NEWNS).is_err() {
         return Ok(None);
     }
     let options = [("size", Some("1m")), ("mode", Some("0755"))];
-    let made = mount::make("tmpfs", &options, mount::Attributes::default()).and_then(|tmpfs| {
+    let made = stop_propagation().and_then(|()| {
+        let tmpfs = mount::make("tmpfs", &options, mount::Attributes::default())?;
         mount::attach_at(tmpfs.as_fd(), scratch)?;
         mount::pivot(tmpfs.as_fd())?;
         Ok(open(spaces.as_fd(), "mnt", OFlags::RDONLY)?)

@@ -136,7 +136,8 @@ fn conduct(
 ) -> Result<(Watch, std::result::Result<(), Failed>)> {
     let mut watch = Watch::new(builder);
     let mut told = watch.send(plan, fds).and_then(|()| watch.listen());
-    if told.is_err() && watch.builder.is_spare && watch.unread {
+    let did_nothing = watch.unread && watch.spawned.is_none() && !watch.changing;
+    if told.is_err() && watch.builder.is_spare && did_nothing {
         watch = Watch::new(Builder::execute(Mode::Jail)?);
         told = watch.send(plan, fds).and_then(|()| watch.listen());
     }
