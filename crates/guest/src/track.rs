@@ -25,6 +25,8 @@ use crate::build::TOP_NAME;
 const SPARE_MAX: usize = 8;
 /// Bytes of a process's words that are told.
 const NAME_BYTES_MAX: u64 = 256;
+/// What the list of a box's mounts usually takes.
+const MOUNTS_BYTES: usize = 16 * 1024;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
 
@@ -145,7 +147,8 @@ impl Tracker {
         let Some(proc) = &self.proc else { return 0 };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let Ok(file) = openat(proc, "self/mountinfo", flags, Mode::empty()) else { return 0 };
-        let mut text = String::new();
+        // Without room, it would be read in pieces that grow from almost nothing.
+        let mut text = String::with_capacity(MOUNTS_BYTES);
         let _ = io::Read::read_to_string(&mut std::fs::File::from(file), &mut text);
         let root = text.lines().rev().find(|line| line.split(' ').nth(4) == Some("/"));
         let upper = root.and_then(|line| line.split("upperdir=").nth(1));

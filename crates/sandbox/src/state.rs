@@ -20,7 +20,7 @@ use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::{self, layers};
-use crate::spec::{Image, SandboxInfo, SandboxSpec};
+use crate::spec::{Image, RuntimeKind, SandboxInfo, SandboxSpec};
 use crate::task::TaskInfo;
 
 /// How a snapshot is to be taken.
@@ -42,17 +42,18 @@ impl Sandboxes {
         let (house, id) = (self.clone(), info.id.clone());
         let taken = blocking(move || house.take(&id, options, None)).await?;
         self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()), None);
-        if taken.method == Method::Rotate {
-            self.compact_later(info.id);
-        }
+        self.tidy_later(info.runtime, (taken.method == Method::Rotate).then_some(info.id));
         Ok(taken)
     }
 
-    /// Merges layers of a box's chain beside all else. Who ends before it is done has only a longer chain.
-    fn compact_later(&self, id: String) {
+    /// Tidies beside all else, and merges layers of a box's chain. Who ends before it is done has only a longer chain.
+    pub(crate) fn tidy_later(&self, runtime: RuntimeKind, compact: Option<String>) {
         let house = self.clone();
         self.chore(async move {
             let _ = blocking(move || {
+                // What could not be done now is done by the next one, or by `gc`.
+                let _ = house.runtime(runtime).tidy();
+                let Some(id) = compact else { return Ok(()) };
                 let _share = house.home().store_shared()?;
                 snapshot::compact(house.home(), &id)
             })
@@ -163,17 +164,23 @@ impl Sandboxes {
             Some(to) => to.step.filter(|_| to.from == info.id),
             None => Some(0),
         };
-        let after = blocking(move || {
+        let (after, left) = blocking(move || {
             let _share = house.home().store_shared()?;
             let record = house.on_record(&id)?;
             let chain = to.map_or_else(|| record.info.origin.clone(), |to| to.chain);
+            let mut stood_on = record.mounted.iter().chain(&record.info.chain);
+            let left = stood_on.any(|name| layers::is_of_boxes(name) && !chain.contains(name));
             house.runtime(record.info.runtime).restore(&id, chain.clone())?;
             steps::moved(house.home(), &record.info, &chain)?;
-            Ok(house.on_record(&id)?.info)
+            Ok((house.on_record(&id)?.info, left))
         })
         .await?;
         self.record(&info, &[]).state(what, snapshot.as_deref(), None, step);
-        self.sweep_later();
+        self.tidy_later(info.runtime, None);
+        if left {
+            // Layers that it stood on may be nobody's now.
+            self.sweep_later();
+        }
         Ok(after)
     }
 
@@ -186,6 +193,7 @@ impl Sandboxes {
             match self.create_on(&spec, &base).await {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
+                    self.tidy_later(spec.runtime, None);
                     // All or none.
                     for sandbox in made {
                         let _ = sandbox.destroy().await;
@@ -194,6 +202,7 @@ impl Sandboxes {
                 }
             }
         }
+        self.tidy_later(spec.runtime, None);
         Ok(made)
     }
 
@@ -268,7 +277,7 @@ impl Sandboxes {
         .await?;
         if spec.limits.disk_bytes.is_some() {
             // What it had in memory has become one more layer.
-            self.compact_later(created.info.id.clone());
+            self.tidy_later(created.info.runtime, Some(created.info.id.clone()));
         }
         self.resume(created, &spec.env).await
     }

@@ -2,6 +2,7 @@
 //!
 //! Commands, files and terminals go over the connection to the guest, which does not know which runtime it lives in.
 
+mod builders;
 pub(crate) mod native;
 mod process;
 mod start;
@@ -117,6 +118,10 @@ pub(crate) trait Runtime: Send + Sync {
     fn start(&self, id: &str) -> Result<Created>;
     /// Ends a box and removes all of it. May be called again.
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;
+    /// What no caller has to wait for: collects who has ended, and makes ready what the next one will want.
+    fn tidy(&self) -> Result<()> {
+        Ok(())
+    }
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
     fn traces_outside(&self) -> Result<Vec<String>>;
 }

@@ -37,7 +37,7 @@ use crate::snapshot::index::{Index, Kind};
 use crate::snapshot::pack::Stack;
 use crate::snapshot::records;
 use crate::snapshot::shelf::{self, Shelf};
-use crate::spec::{Recording, SandboxInfo};
+use crate::spec::{Recording, RuntimeKind, SandboxInfo};
 
 /// A command of a caller's, or a call of a tool, that is done.
 #[derive(Debug, Default)]
@@ -57,6 +57,7 @@ pub(crate) struct Steps {
     house: Sandboxes,
     id: String,
     recording: Recording,
+    runtime: RuntimeKind,
 }
 
 /// What is to be put on record of a step.
@@ -68,7 +69,7 @@ pub(crate) struct Taken {
 
 impl Steps {
     pub(crate) fn new(house: Sandboxes, info: &SandboxInfo) -> Steps {
-        Steps { house, id: info.id.clone(), recording: info.recording }
+        Steps { house, id: info.id.clone(), recording: info.recording, runtime: info.runtime }
     }
 
     /// Whether plain commands are steps.
@@ -81,6 +82,9 @@ impl Steps {
         let (house, id, recording) = (self.house.clone(), self.id.clone(), self.recording);
         let looked = blocking(move || house.after_step(&id, recording)).await.ok()?;
         let Looked { number, base, state, no_state, snapshot } = looked;
+        if snapshot.is_some() {
+            self.house.tidy_later(self.runtime, None);
+        }
         let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
         let step = Step {
             step: number,

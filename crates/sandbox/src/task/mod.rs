@@ -315,6 +315,7 @@ impl Sandboxes {
         let options = SnapshotOptions { durable: true, ..SnapshotOptions::default() };
         let kept = blocking(move || house.take(&id, options, Some((key, info)))).await?;
         self.record(sandbox.info(), &[]).state("snapshot", Some(&kept.id), Some(kept.method.name()), None);
+        self.tidy_later(sandbox.info().runtime, None);
         Ok(kept)
     }
 
