@@ -76,10 +76,14 @@ impl Steps {
         self.recording != Recording::Commands
     }
 
-    /// Looks at the box after a step. `None`: not even a number could be had.
-    pub(crate) async fn take(&self, done: Done) -> Option<Taken> {
+    /// Looks at the box after a step. One for which not even a number could be had has the number 0, and says why.
+    pub(crate) async fn take(&self, done: Done) -> Taken {
         let (house, id, recording) = (self.house.clone(), self.id.clone(), self.recording);
-        let looked = blocking(move || house.after_step(&id, recording)).await.ok()?;
+        let looked = blocking(move || house.after_step(&id, recording)).await;
+        let looked = looked.unwrap_or_else(|e| {
+            let no_state = Some(e.to_string());
+            Looked { number: 0, base: None, state: None, no_state, snapshot: None }
+        });
         let Looked { number, base, state, no_state, snapshot } = looked;
         let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
         let step = Step {
@@ -97,7 +101,7 @@ impl Steps {
             no_state,
             snapshot,
         };
-        Some(Taken { base, step })
+        Taken { base, step }
     }
 }
 
