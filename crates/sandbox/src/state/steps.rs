@@ -262,11 +262,29 @@ impl Sandboxes {
         Ok((base, state, Note { step: before.step, digest, chain, top: true }))
     }
 
+    fn forget_snapshot(&self, id: &str) -> Result<()> {
+        match records::remove(self.home(), id) {
+            // Somebody else was faster.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Removes the snapshots of steps whose boxes are gone: whoever removed one was killed before he came to them.
+    pub(crate) fn forget_lost_steps(&self) -> Result<()> {
+        for snapshot in records::all(self.home())? {
+            if snapshot.step.is_some() && !self.home().box_dir(&snapshot.from).exists() {
+                self.forget_snapshot(&snapshot.id)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the snapshots that were taken of a box's steps. A box that is gone has no steps to go back to.
     pub(crate) fn forget_steps(&self, id: &str) -> Result<()> {
         for snapshot in records::all(self.home())? {
             if snapshot.from == id && snapshot.step.is_some() {
-                records::remove(self.home(), &snapshot.id)?;
+                self.forget_snapshot(&snapshot.id)?;
             }
         }
         Ok(())
