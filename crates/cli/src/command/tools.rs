@@ -115,6 +115,7 @@ pub(crate) struct ToolOptions {
         long,
         value_name = "JSON|@FILE|-",
         requires = "tool",
+        conflicts_with = "command",
         allow_hyphen_values = true,
         help_heading = "Tool"
     )]
