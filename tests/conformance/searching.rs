@@ -27,8 +27,8 @@ async fn found(sandbox: &Sandbox, pattern: &str, more: Value) -> String {
 async fn lines_are_found_in_order_of_their_names(sandbox: &Sandbox) {
     stdout_of(
         sandbox,
-        "mkdir -p src/in; printf 'one\\nTwo two\\n' > src/b.py; printf 'two\\r\\n' > src/in/a.rs; echo two > z; \
-         echo two > .hidden; ln -s src link; printf 'a.b\\naxb\\n' > dots",
+        "mkdir -p src/in; printf 'one\\nTwo two\\n' > src/b.py; printf 'two\\r\\n' > src/in/a.rs; \
+         echo two > z; echo two > .hidden; ln -s src link; printf 'a.b\\naxb\\n' > dots",
     )
     .await;
     assert_eq!(
@@ -72,7 +72,8 @@ async fn lines_are_found_in_order_of_their_names(sandbox: &Sandbox) {
 async fn what_git_ignores_is_left_out_unless_told_otherwise(sandbox: &Sandbox) {
     stdout_of(
         sandbox,
-        "mkdir -p .git/objects sub/keep out; echo x > .git/config; printf '*.log\\n/out/\\n!keep.log\\n' > .gitignore; \
+        "mkdir -p .git/objects sub/keep out; echo x > .git/config; \
+         printf '*.log\\n/out/\\n!keep.log\\n' > .gitignore; \
          echo x > a.log; echo x > keep.log; echo x > out/f; echo x > sub/b.log; echo x > sub/ok; \
          echo 'ok' > sub/.gitignore; echo x > sub/keep/out; rmdir .git/objects",
     )
@@ -97,9 +98,10 @@ async fn what_git_ignores_is_left_out_unless_told_otherwise(sandbox: &Sandbox) {
 async fn nothing_holds_it_up(sandbox: &Sandbox) {
     stdout_of(
         sandbox,
-        "truncate -s 1G sparse; printf 'needle\\0x' > binary; mkfifo pipe; ln -s . loop; ln -s self self; mkdir d; \
-         ln -s .. d/up; head -c 20000000 /dev/zero | tr '\\0' a > line; echo needle >> line; echo needle > d/f; \
-         (yes text | head -c 50000000; echo; echo needle) > big; touch \"$(printf 'new\\nline')\"; echo needle > 'd/a b'",
+        "truncate -s 1G sparse; printf 'needle\\0x' > binary; mkfifo pipe; ln -s . loop; ln -s self self; \
+         mkdir d; ln -s .. d/up; head -c 20000000 /dev/zero | tr '\\0' a > line; echo needle >> line; \
+         echo needle > d/f; (yes text | head -c 50000000; echo; echo needle) > big; \
+         touch \"$(printf 'new\\nline')\"; echo needle > 'd/a b'",
     )
     .await;
     let result = within("a search", call(sandbox, "search", json!({"pattern": "^needle$"}))).await;

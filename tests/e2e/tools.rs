@@ -59,7 +59,7 @@ fn a_box_is_made_without_tools_and_with_own_ones() {
     each_mode(|house| {
         let file = house.home().join("tools.json");
         let tool = r#"{"name": "greet", "description": "Greets.", "argv": ["echo", "hello {who}"],
-            "parameters": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}}"#;
+            "parameters": {"properties": {"who": {"type": "string"}}, "required": ["who"]}}"#;
         std::fs::write(&file, tool).unwrap();
         let path = file.display().to_string();
         let id = create(house, &["--without-tool", "shell", "--tool-file", &path]);
@@ -70,6 +70,8 @@ fn a_box_is_made_without_tools_and_with_own_ones() {
         let call = |tool: &str, params: &str| house.run(&["exec", &id, "--tool", tool, "--params", params]);
         assert_eq!(call("greet", r#"{"who": "a; b"}"#).1, "hello a; b\n");
         assert!(call("bash", r#"{"command": "ls"}"#).2.contains("switched off"));
+        let info = json(&house.run(&["info", &id, "--json"]).1);
+        assert_eq!(info["tools"], json!({"off": ["shell"], "own": ["greet"]}));
         let (_, fork, _) = house.run(&["fork", &id]);
         let (_, stdout, _) = house.run(&["tools", fork.trim_end()]);
         assert!(stdout.contains("greet") && !stdout.contains("\nshell"), "a fork has the same: {stdout}");

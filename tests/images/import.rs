@@ -73,7 +73,7 @@ fn long_import(house: &House) -> Child {
     let root = house.path().join("root");
     std::fs::create_dir(&root).expect("the house is ours");
     let file = std::fs::File::create(root.join("huge")).expect("it is ours");
-    file.set_len(16 << 30).expect("it is a hole");
+    file.set_len(4 << 30).expect("it is a hole");
     readable(house, &root);
     let mut command = house.glass(&["image", "import", &path(&root), "--name", "it"]);
     let import = command.stderr(Stdio::null()).spawn().expect("the program can be started");

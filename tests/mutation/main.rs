@@ -27,7 +27,11 @@ const WRONG_PER_THOUSAND_MAX: usize = 5;
 fn a_change_in_one_step_is_named_and_nothing_else_is() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let dir = glasshouse_tests::scratch();
+        // A large run takes longer than any suite may.
+        let dir = match count() {
+            ..=QUICK => glasshouse_tests::scratch(),
+            _ => tempfile::tempdir_in("/var/tmp").unwrap(),
+        };
         let house = Sandboxes::open(Settings { home: dir.path().join("home") }).unwrap();
         let spec = SandboxSpec {
             deterministic: true,
@@ -44,7 +48,7 @@ fn a_change_in_one_step_is_named_and_nothing_else_is() {
 }
 
 async fn all(house: &Sandboxes, sandbox: &Sandbox) -> Tally {
-    let count = std::env::var("MUTATIONS").map_or(QUICK, |text| text.parse().expect("MUTATIONS is a number"));
+    let count = count();
     let problems = std::env::var("HUMAN_EVAL").map_or_else(|_| Vec::new(), |path| problems(&path));
     let mut tally = Tally::default();
     for number in 0..count {
@@ -65,6 +69,11 @@ async fn all(house: &Sandboxes, sandbox: &Sandbox) -> Tally {
         }
     }
     tally
+}
+
+/// How many trajectories.
+fn count() -> usize {
+    std::env::var("MUTATIONS").map_or(QUICK, |text| text.parse().expect("MUTATIONS is a number"))
 }
 
 fn problems(path: &str) -> Vec<Value> {

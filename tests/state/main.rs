@@ -16,6 +16,7 @@ mod model;
 mod moves;
 mod pinned;
 mod props;
+mod replay;
 mod rerun;
 mod reset;
 mod snapshots;

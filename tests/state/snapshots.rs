@@ -151,3 +151,13 @@ fn commands_that_come_meanwhile_wait_and_are_not_lost() {
         assert_eq!(stage.sh("cat log"), expected.join("\n"), "{:?}", stage.house.mode);
     }
 }
+
+#[test]
+fn a_shell_that_starts_command_after_command_does_not_stand_in_the_way() {
+    for stage in Stage::each(&[]) {
+        stage.ok(&["exec", &stage.id, "--background", "--shell", "--", "while :; do /bin/true; done"]);
+        for _ in 0..8 {
+            stage.snapshot();
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What is on record of each step.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -128,14 +129,34 @@ fn a_snapshot_of_each_step_is_kept_as_long_as_the_box() {
     for stage in Stage::each(&["--record", "snapshots"]) {
         stage.sh("echo one > a");
         stage.sh("echo two > a");
+        // They are many, and nobody asked for them by name.
+        assert_eq!(stage.json(&["snapshots"]), serde_json::json!([]), "{:?}", stage.house.mode);
+        assert_eq!(stage.json(&["snapshots", "--all"]).as_array().map(Vec::len), Some(2));
         let steps = events(&stage, "step");
         stage.ok(&["restore", &stage.id, steps[0]["snapshot"].as_str().expect("a snapshot")]);
         assert_eq!(stage.sh("cat a"), "one");
         let states = events(&stage, "state");
         assert_eq!(states.last().expect("it was restored")["step"], 1);
         stage.ok(&["kill", &stage.id]);
-        assert_eq!(stage.json(&["snapshots"]), serde_json::json!([]), "{:?}", stage.house.mode);
+        assert_eq!(stage.json(&["snapshots", "--all"]), serde_json::json!([]), "{:?}", stage.house.mode);
         assert!(stage.layers().is_empty(), "{:?}: {:?}", stage.house.mode, stage.layers());
+    }
+}
+
+#[test]
+fn snapshots_of_steps_that_outlived_their_box_are_found() {
+    for stage in Stage::each(&["--record", "snapshots"]) {
+        stage.sh("echo one > a");
+        // As if whoever removed the box had been killed before he came to them.
+        let kept = stage.json(&["snapshots", "--all"])[0]["id"].as_str().expect("an id").to_owned();
+        let record = stage.house.home().join("snapshots").join(format!("{kept}.json"));
+        let (bytes, meta) =
+            (std::fs::read(&record).expect("it is there"), record.metadata().expect("it is there"));
+        stage.ok(&["kill", &stage.id]);
+        std::fs::write(&record, bytes).expect("the house is ours");
+        std::os::unix::fs::chown(&record, Some(meta.uid()), Some(meta.gid())).expect("it is ours");
+        stage.ok(&["gc"]);
+        assert!(!record.exists(), "{:?}", stage.house.mode);
     }
 }
 

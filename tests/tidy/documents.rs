@@ -20,6 +20,7 @@ fn every_path_that_a_document_names_exists() {
         "SECURITY.md",
         "docs/protocol.md",
         "docs/determinism.md",
+        "docs/replay.md",
         "docs/trajectory-format.md",
         "docs/tools.md",
     ] {

@@ -97,9 +97,9 @@ pub(crate) struct BoxOptions {
     read_only: bool,
     /// What is put on record of each step: `commands` (what ran, what it wrote, how it ended), `steps` (and a
     /// digest of the files, and which of them changed) or `snapshots` (and a snapshot, for `glass jump`)
-    #[arg(long, value_name = "WHAT", default_value = "commands", value_parser = recording())]
-    #[arg(help_heading = "Box")]
-    record: Recording,
+    /// [default: commands; with --deterministic, steps]
+    #[arg(long, value_name = "WHAT", value_parser = recording(), help_heading = "Box")]
+    record: Option<Recording>,
     /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
     /// fixed; `glass info` lists what is not. For replay, never for secrets
     #[arg(long, help_heading = "Box")]
@@ -155,7 +155,10 @@ impl BoxOptions {
             name: self.name.clone(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             read_only: self.read_only,
-            recording: self.record,
+            recording: self.record.unwrap_or(match self.deterministic {
+                true => Recording::Steps,
+                false => Recording::Commands,
+            }),
             deterministic: self.deterministic,
             ..SandboxSpec::default()
         })

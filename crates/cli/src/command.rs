@@ -225,6 +225,7 @@ mod tests {
             "glass exec web --params {} -- ls",
             "glass exec web --tool shell --background",
             "glass exec web --tool shell --cwd /",
+            "glass exec web --tool shell --raw",
             "glass tools --openai --mcp",
             "glass exec web --background -i -- sh",
             "glass kill",

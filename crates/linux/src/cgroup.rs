@@ -508,6 +508,16 @@ fn give(path: &Path, owner: u32) -> io::Result<()> {
     std::os::unix::fs::chown(path, Some(owner), Some(owner))
 }
 
+fn remove_children(dir: &Path) -> io::Result<()> {
+    for entry in named(dir, fs::read_dir(dir))? {
+        let entry = named(dir, entry)?;
+        if named(dir, entry.file_type())?.is_dir() {
+            remove_below(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn remove_below(dir: &Path) -> io::Result<()> {
     if let Err(e) = fs::remove_dir(dir) {
         match e.kind() {
@@ -519,11 +529,10 @@ fn remove_below(dir: &Path) -> io::Result<()> {
     } else {
         return Ok(());
     }
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_below(&entry.path())?;
-        }
+    match remove_children(dir) {
+        // Somebody else removes the same box, and was faster. What is left of it is found below.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
     }
     // The kernel lets go of a cgroup a moment after its last process was reaped, and tells nobody when. The bound is
     // far above what was ever seen.

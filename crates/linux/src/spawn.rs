@@ -241,11 +241,8 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     if command.terminal {
         call!(libc::SYS_ioctl, 0, libc::TIOCSCTTY, 0);
     }
-    if let Some(cpu) = command.cpu {
-        let mut mask = [0u64; CPUS_MAX / 64];
-        let Some(word) = mask.get_mut(cpu as usize / 64) else { return libc::EINVAL };
-        *word = 1 << (cpu % 64);
-        call!(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), &mask);
+    if let Some(Err(errno)) = command.cpu.map(stay_on) {
+        return errno;
     }
     for &(resource, soft, hard) in &command.rlimits {
         let limit = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
@@ -286,8 +283,7 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     call!(libc::SYS_chdir, command.cwd.as_ptr());
     *stage = Stage::Setup;
     // Ignored signals stay ignored over an exec; Rust programs ignore SIGPIPE, and others must not inherit that.
-    let default = libc::SIG_DFL;
-    let action = [default, 0, 0, 0];
+    let action = [libc::SIG_DFL, 0, 0, 0];
     call!(libc::SYS_rt_sigaction, libc::SIGPIPE, &action, 0, 8);
     let no_signals = 0u64;
     call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &no_signals, 0, 8);
@@ -299,6 +295,16 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     }
     *stage = Stage::Exec;
     execute(errand)
+}
+
+/// From now on this process runs on one CPU.
+fn stay_on(cpu: u32) -> Result<(), i32> {
+    let mut mask = [0u64; CPUS_MAX / 64];
+    let Some(word) = mask.get_mut(cpu as usize / 64) else { return Err(libc::EINVAL) };
+    *word = 1 << (cpu % 64);
+    // SAFETY: the mask lives for the call and is as long as is said; the raw call allocates nothing and takes no lock.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), &mask) };
+    if result < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// The error of the last call. It belongs to the suspended parent's thread, which is ours to use meanwhile.

@@ -169,9 +169,8 @@ impl Driver {
 
     /// Nothing else is begun before the box was looked at: what a later one does is no part of this step.
     async fn take_step(&mut self, done: Done) {
-        if let Some(taken) = self.steps.take(done).await {
-            self.record.step(taken);
-        }
+        let taken = self.steps.take(done).await;
+        self.record.step(taken);
     }
 
     async fn exec(&mut self, spec: Box<ExecSpec>, step: bool, answer: oneshot::Sender<Result<Exec>>) {

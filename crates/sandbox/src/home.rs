@@ -282,11 +282,19 @@ impl Home {
         }
         // Damaged, or not a box yet, or whoever asks it next will settle what it stands on.
         let Ok(Some(BoxRecord { info, pending: None, .. })) = self.read_record(id) else { return Ok(0) };
+        let names = match names_in(&path) {
+            // Somebody has removed the box meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(0),
+            names => names?,
+        };
         let mut dropped = 0;
-        for name in names_in(&path)? {
+        for name in names {
             let number = name.strip_prefix("top").and_then(|number| number.parse::<u64>().ok());
             if number.is_some_and(|number| number != info.generation) {
-                tree::remove(dir.as_fd(), &name).context(format_args!("remove {name} of box {id}"))?;
+                match tree::remove(dir.as_fd(), &name).context(format_args!("remove {name} of box {id}")) {
+                    Err(e) if e.kind() == ErrorKind::NotFound => return Ok(dropped),
+                    removed => removed?,
+                };
                 dropped += 1;
             }
         }

@@ -42,6 +42,8 @@ pub(crate) const OWN_TOOLS: usize = 64;
 pub(crate) const OWN_TOOL_BYTES: usize = 64 * 1024;
 /// The least memory of a box that a program is carried into: it is the box's memory that it takes.
 pub(crate) const CARRY_MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// How long a guest may take to take it.
+pub(crate) const CARRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A file that is read into memory as a whole.
 pub(crate) const READ_FILE_BYTES: u64 = 256 * 1024 * 1024;
 /// What one copy out of a box may write to the host: a box can claim a file of any size at no cost to itself.

@@ -328,7 +328,7 @@ impl Sandboxes {
             return Ok(Jumped { snapshot: Some(snapshot), ..Jumped::default() });
         }
         let Some(at) = numbers.iter().position(|number| *number == step) else {
-            let message = match numbers.iter().any(|number| *number != 0) {
+            let message = match info.recording != Recording::Commands {
                 true => format!(
                     "box {} has no step {step} that led to its state; `glass log {}` shows its steps",
                     info.id, info.id

@@ -334,6 +334,7 @@ impl Sandboxes {
         for id in home.ids()? {
             cleaned.directories += home.drop_tops(&id)?;
         }
+        self.forget_lost_steps()?;
         cleaned.layers = layers::sweep(home)?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };

@@ -28,8 +28,10 @@ pub const BLOB_AGE_MIN: Duration = Duration::from_secs(60 * 60);
 pub const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// How many changed paths of a step a page shows.
 pub const PAGE_CHANGES_MAX: usize = 200;
-/// How many bytes of files a page remembers, to show what changed in them.
-pub const PAGE_TEXTS_BYTES_MAX: usize = 64 << 20;
+/// How many lines of what changed in a file a person is shown.
+pub const VIEW_DIFF_LINES_MAX: usize = 100;
+/// How many bytes of files a view remembers, to show what changed in them.
+pub const VIEW_TEXTS_BYTES_MAX: usize = 64 << 20;
 /// How long to look for the shortest comparison of two texts.
 pub const COMPARE_TIME_MAX: Duration = Duration::from_millis(500);
 /// How many lines of a payload a person is shown.

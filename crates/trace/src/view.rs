@@ -7,6 +7,7 @@
 
 mod page;
 mod text;
+mod texts;
 mod words;
 
 use std::io::{self, Write};
@@ -16,11 +17,12 @@ pub use self::page::page;
 use glasshouse_protocol::{ExitReport, Program};
 
 use self::text::{clipped, plain, quoted, safe_json};
+use self::texts::Texts;
 use crate::blobs::Blobs;
 use crate::changes::FileChange;
 use crate::error::Result;
 use crate::event::{BoxCreated, Event, ExecStarted, FileOperation, Step};
-use crate::limits::{VIEW_BYTES_MAX, VIEW_LINES_MAX};
+use crate::limits::{VIEW_BYTES_MAX, VIEW_DIFF_LINES_MAX, VIEW_LINES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
 
@@ -34,6 +36,8 @@ pub struct Style {
     pub color: bool,
     /// Clipped to this many characters a line.
     pub width: Option<usize>,
+    /// With the lines that each step changed in files.
+    pub diff: bool,
     /// As JSON, one line for each record, with every character that a terminal could stumble over escaped.
     pub raw: bool,
 }
@@ -45,7 +49,7 @@ pub fn render(
     out: &mut dyn Write,
     style: &Style,
 ) -> io::Result<()> {
-    let mut view = View { blobs, out, style, start_ms: None, above: None };
+    let mut view = View { blobs, out, style, start_ms: None, above: None, texts: Texts::default() };
     for line in lines {
         match line {
             Ok(line) if style.raw => view.raw(&line)?,
@@ -63,6 +67,7 @@ struct View<'a> {
     start_ms: Option<u64>,
     /// The command whose start was shown last, with nothing shown since.
     above: Option<u64>,
+    texts: Texts,
 }
 
 #[derive(Clone, Copy)]
@@ -246,6 +251,9 @@ impl View<'_> {
                 for change in changes.iter().take(VIEW_LINES_MAX) {
                     let text = format!("{} {}", change.change.letter(), plain(change.path.as_bytes()));
                     self.row(Paint::Faint, INDENT, &text)?;
+                    if self.style.diff {
+                        self.differences(change)?;
+                    }
                 }
                 let total = step.state.as_ref().map_or(0, |state| state.changed);
                 let hidden = total.saturating_sub(changes.len().min(VIEW_LINES_MAX) as u64);
@@ -256,6 +264,20 @@ impl View<'_> {
             }
             Err(e) => self.row(Paint::Bad, INDENT, &format!("cannot {}", plain(e.with_source().as_bytes()))),
         }
+    }
+
+    /// What a step changed in a file, as far as both texts are known.
+    fn differences(&mut self, change: &FileChange) -> io::Result<()> {
+        let Some((before, now)) = self.texts.turn(change) else { return Ok(()) };
+        for line in crate::lines::unified(&before, &now).lines().take(VIEW_DIFF_LINES_MAX) {
+            let paint = match line.as_bytes().first() {
+                Some(b'+') => Paint::Good,
+                Some(b'-') => Paint::Bad,
+                _ => Paint::Faint,
+            };
+            self.row(paint, INDENT, &format!("  {}", plain(line.as_bytes())))?;
+        }
+        Ok(())
     }
 
     fn file(&mut self, time: &str, file: &FileOperation) -> io::Result<()> {

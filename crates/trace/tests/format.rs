@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use glasshouse_protocol::{Exit, ExitReport, Killer, Program, TtySize};
+use glasshouse_trace::trajectory::FromTrace;
 use glasshouse_trace::{
     BoxCreated, Content, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader, Redaction,
     Settings, Writer, limits, verify,
@@ -239,4 +240,46 @@ proptest! {
         // Whatever it meets, a writer either refuses or goes on; it does not panic.
         home.recorder().record(signal(2));
     }
+}
+
+#[test]
+fn version_2_has_steps_and_is_a_trajectory() {
+    let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v2");
+    let (trace, blobs) = (fixture.join("traces/demo"), fixture.join("blobs"));
+    assert!(verify(&trace, &blobs).unwrap().ok);
+    let reader = Reader::open(&trace, &blobs).unwrap();
+    let mut steps = FromTrace::new(reader.blobs());
+    let (mut tools, mut versions) = (Vec::new(), Vec::new());
+    for line in reader {
+        let line = line.unwrap();
+        steps.feed(&line).unwrap();
+        assert!(!matches!(line.event, Event::Unknown(_)), "{line:?}");
+        if let Event::Step(step) = &line.event {
+            tools.push(step.tool.clone());
+            versions.push(line.v);
+        }
+    }
+    let tool = |name: &str| Some(name.to_owned());
+    assert_eq!(tools, [None, tool("file_edit"), tool("file_read"), None, None]);
+    assert_eq!(versions, [2; 5]);
+    // A reset undid the first four.
+    let (trajectory, notes) = steps.finish();
+    assert_eq!((trajectory.steps.len(), notes.len()), (1, 1));
+    let state = trajectory.steps[0].observed.state.as_ref().unwrap();
+    assert_eq!(state.changes[0].path, "/workspace/b");
+    assert_eq!(state.changes[0].text, Some("again\n".into()));
+}
+
+#[test]
+fn a_reader_goes_on_where_another_one_stopped() {
+    let home = Home::new();
+    let mut writer = home.writer();
+    writer.append(signal(1)).unwrap();
+    let mut reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    assert_eq!(reader.by_ref().count(), 1);
+    writer.append(signal(2)).unwrap();
+    writer.append(signal(3)).unwrap();
+    let rest = Reader::open_at(&home.dir(), &home.blobs(), reader.position()).unwrap();
+    let numbers: Vec<u64> = rest.map(|line| line.unwrap().seq).collect();
+    assert_eq!(numbers, [2, 3]);
 }

@@ -8,7 +8,7 @@ use std::fs;
 
 use glasshouse_protocol::Program;
 use glasshouse_trace::{Event, ExecStarted, Payload, Writer};
-use home::{Home, ended, one_of_each};
+use home::{Home, ended, one_of_each_version};
 use proptest::prelude::*;
 
 const SECRET: &str = "hunter2/päss \"w\"+word";
@@ -65,7 +65,7 @@ fn no_spelling_of_a_secret_reaches_the_disk_in_any_field() {
         let home = Home::new();
         let mut writer = Writer::open(home.settings_hiding(&[SECRET.as_bytes()])).unwrap();
         let text = format!("before {} after", String::from_utf8(spelling).unwrap());
-        for event in one_of_each(&text) {
+        for event in one_of_each_version(&text) {
             writer.append(event).unwrap();
         }
         assert_clean(&home, &[SECRET.as_bytes()]);
@@ -130,7 +130,7 @@ fn tokens_that_nobody_named_are_found_by_their_shape() {
     let home = Home::new();
     let token = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
     let mut writer = home.writer();
-    for event in one_of_each(token) {
+    for event in one_of_each_version(token) {
         writer.append(event).unwrap();
     }
     assert_clean(&home, &[token.as_bytes()]);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use glasshouse_protocol::Program;
 use glasshouse_trace::{Blobs, Event, ExecStarted, Reader, Result, Style, UnknownEvent, Writer, render};
-use home::{Home, ended, one_of_each, signal};
+use home::{Home, ended, one_of_each_version, signal};
 
 fn shown(reader: Reader, style: Style) -> String {
     let (blobs, mut out) = (reader.blobs(), Vec::new());
@@ -49,7 +49,7 @@ fn version_1_looks_as_it_should() {
 fn no_text_of_a_box_steers_the_terminal() {
     let attack = "\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m\u{7f}\u{2028}\u{202e}\u{200b}\u{e0041}\nforged";
     for raw in [false, true] {
-        let text = show_events(one_of_each(attack), Style { raw, ..Style::default() });
+        let text = show_events(one_of_each_version(attack), Style { raw, ..Style::default() });
         let unsafe_chars =
             |c: char| c != '\n' && (c.is_control() || "\u{2028}\u{202e}\u{200b}\u{e0041}".contains(c));
         assert!(!text.contains(unsafe_chars), "{text}");
@@ -59,11 +59,11 @@ fn no_text_of_a_box_steers_the_terminal() {
 #[test]
 fn no_text_of_a_box_forges_a_record() {
     let attack = "x\n+0.000s  forged\r+0.000s  forged\u{2028}+0.000s  forged\u{85}+0.000s  forged";
-    let text = show_events(one_of_each(attack), Style::default());
+    let text = show_events(one_of_each_version(attack), Style::default());
     let forged = |line: &&str| line.starts_with("+0.000s  forged");
     assert_eq!(text.lines().find(forged), None);
-    let raw = show_events(one_of_each(attack), Style { raw: true, ..Style::default() });
-    assert_eq!(raw.lines().count(), one_of_each("").len());
+    let raw = show_events(one_of_each_version(attack), Style { raw: true, ..Style::default() });
+    assert_eq!(raw.lines().count(), one_of_each_version("").len());
     assert!(raw.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
 }
 
@@ -81,7 +81,7 @@ fn only_the_first_lines_are_shown_and_the_rest_is_counted() {
 
 #[test]
 fn lines_are_clipped_to_the_width() {
-    let events = one_of_each(&"ä".repeat(200));
+    let events = one_of_each_version(&"ä".repeat(200));
     let text = show_events(events, Style { width: Some(60), ..Style::default() });
     assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
 }

@@ -59,7 +59,12 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "tracking": info.tracking,
         "uid_base": info.uid_base,
         "task": task::json(info.task.as_ref()),
+        "tools": { "off": info.tools.off, "own": own_tools(info) },
     })
+}
+
+fn own_tools(info: &SandboxInfo) -> Vec<&str> {
+    info.tools.own.iter().map(|tool| tool.name.as_str()).collect()
 }
 
 /// Limits with what enforces them, also for `doctor`.
@@ -105,6 +110,8 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.extend((!info.user.is_empty()).then(|| ("user", info.user.clone())));
     rows.push(("directory", info.cwd.clone()));
     rows.extend(info.task.iter().flat_map(task::rows));
+    rows.extend((!info.tools.off.is_empty()).then(|| ("tools off", info.tools.off.join(", "))));
+    rows.extend((!info.tools.own.is_empty()).then(|| ("own tools", own_tools(info).join(", "))));
     rows.push(("created", format!("{} ago", words::age(info.created_ms))));
     rows.extend(info.ttl_ms.map(|ms| ("lives for", words::span(Duration::from_millis(ms)))));
     rows.extend(info.owner.map(|pid| ("dies with", format!("process {pid}"))));

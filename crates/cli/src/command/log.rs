@@ -21,6 +21,7 @@ code is 1 if not.
 Examples:
   glass log web
   glass log web --json | jq -c .event
+  glass log web --diff
   glass log web --html web.html
   glass log web --verify")]
 pub(crate) struct Log {
@@ -30,6 +31,9 @@ pub(crate) struct Log {
     /// Check the chain of hashes and the payloads instead
     #[arg(long)]
     verify: bool,
+    /// Show the lines that each step changed in files (boxes with `--record steps`)
+    #[arg(long)]
+    diff: bool,
     /// Write one page that needs nothing else, to be opened in a browser; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "verify", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
@@ -54,7 +58,7 @@ impl Log {
         if let Some(file) = &self.html {
             return html(&mut reader, file);
         }
-        let style = Style { color: true, width: terminal::width(), raw: global.json };
+        let style = Style { color: true, width: terminal::width(), diff: self.diff, raw: global.json };
         let store = reader.blobs();
         // Takes the colours off where nobody wants them.
         let out = anstream::AutoStream::auto(io::stdout());

@@ -17,6 +17,7 @@ use crate::args::{BoxOptions, Global, Surroundings};
 use crate::output;
 use crate::session::{Part, signal_code};
 use crate::signals::{Impatient, Signals};
+use crate::words::count;
 
 /// Do the steps of a trajectory again, and name the first one that goes another way
 #[derive(Debug, Args)]
@@ -198,8 +199,8 @@ fn tell(global: &Global, replayed: &Replayed, branch: Option<&str>) -> Result<()
     }
     output::print(replayed.ignored.iter().map(ignored_line))?;
     let steps = match replayed.done == replayed.total {
-        true => format!("{} steps", replayed.total),
-        false => format!("{} of {} steps", replayed.done, replayed.total),
+        true => count(replayed.total, "step", "steps"),
+        false => format!("{} of {}", replayed.done, count(replayed.total, "step", "steps")),
     };
     match (branch, replayed.divergences.first()) {
         (Some(id), _) => {

@@ -18,6 +18,9 @@ Examples:
   glass snapshots
   glass snapshots remove before-upgrade")]
 pub(crate) struct Snapshots {
+    /// Also those of single steps of boxes (`--record snapshots`)
+    #[arg(long)]
+    all: bool,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -36,13 +39,14 @@ impl Snapshots {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         match self.action {
             Some(Action::Remove { names }) => remove(global, names).await,
-            None => list(global).await,
+            None => list(global, self.all).await,
         }
     }
 }
 
-async fn list(global: &Global) -> Result<i32> {
-    let snapshots = global.open()?.snapshots().await?;
+async fn list(global: &Global, all: bool) -> Result<i32> {
+    let mut snapshots = global.open()?.snapshots().await?;
+    snapshots.retain(|snapshot| all || snapshot.step.is_none());
     if global.json {
         output::print_json(&Value::Array(snapshots.iter().map(snapshot::json).collect()))?;
         return Ok(0);

@@ -106,8 +106,8 @@ pub(crate) struct ToolOptions {
     /// Call this tool, in place of a command
     #[arg(long, value_name = "NAME", help_heading = "Tool")]
     #[arg(conflicts_with_all = [
-        "background", "output", "env", "cwd", "user", "interactive", "tty", "shell", "timeout", "grace", "cpu_time",
-        "output_max",
+        "background", "output", "env", "cwd", "user", "interactive", "tty", "shell", "raw", "timeout",
+        "grace", "cpu_time", "output_max",
     ])]
     tool: Option<String>,
     /// Its parameters: a JSON object, @FILE, or - for stdin
@@ -115,6 +115,7 @@ pub(crate) struct ToolOptions {
         long,
         value_name = "JSON|@FILE|-",
         requires = "tool",
+        conflicts_with = "command",
         allow_hyphen_values = true,
         help_heading = "Tool"
     )]

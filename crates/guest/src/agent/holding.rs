@@ -15,6 +15,9 @@ const CLEARING_MAX: Duration = Duration::from_secs(10);
 /// How often those that are still there are looked for: nothing tells when the last one is gone.
 const CLEARING_LOOK: Duration = Duration::from_millis(1);
 
+/// How long those that were stopped may stand in the way of others, before they are let go and stopped anew.
+const STUCK_MAX: Duration = Duration::from_millis(20);
+
 /// What whoever holds the box wants beside that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
@@ -36,6 +39,8 @@ pub(super) struct Hold {
     until: Option<Instant>,
     /// Those that we have stopped, and let go again.
     stopped: Vec<i32>,
+    /// When they are let go for a moment, if not all stand still by then.
+    again: Instant,
 }
 
 impl Agent {
@@ -63,8 +68,9 @@ impl Agent {
             self.fail(n, stream, FailureKind::Limit, "the box is being held already");
             return Ok(());
         }
-        let until = Some(Instant::now() + CLEARING_MAX);
-        self.hold = Some(Hold { connection: n, stream, wish, until, stopped: Vec::new() });
+        let now = Instant::now();
+        let (until, again) = (Some(now + CLEARING_MAX), now + STUCK_MAX);
+        self.hold = Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), again });
         if wish.kill {
             let running: Vec<u64> = self.running().collect();
             for id in running {
@@ -91,6 +97,11 @@ impl Agent {
             && let Some(still) = self.tracker.freeze(true)
         {
             ready = still;
+        } else if hold.wish.stop && Instant::now() >= hold.again && !others.iter().all(|&(_, still)| still) {
+            // Who has a child between vfork and exec waits for that one and for nothing else, stopped or not.
+            hold.stopped.drain(..).for_each(|pid| signal(pid, rustix::process::Signal::CONT));
+            hold.again = Instant::now() + STUCK_MAX;
+            ready = false;
         } else if hold.wish.stop {
             for &(pid, still) in &others {
                 if !still && !hold.stopped.contains(&pid) {

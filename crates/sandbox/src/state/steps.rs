@@ -77,10 +77,14 @@ impl Steps {
         self.recording != Recording::Commands
     }
 
-    /// Looks at the box after a step. `None`: not even a number could be had.
-    pub(crate) async fn take(&self, done: Done) -> Option<Taken> {
+    /// Looks at the box after a step. One for which not even a number could be had has the number 0, and says why.
+    pub(crate) async fn take(&self, done: Done) -> Taken {
         let (house, id, recording) = (self.house.clone(), self.id.clone(), self.recording);
-        let looked = blocking(move || house.after_step(&id, recording)).await.ok()?;
+        let looked = blocking(move || house.after_step(&id, recording)).await;
+        let looked = looked.unwrap_or_else(|e| {
+            let no_state = Some(e.to_string());
+            Looked { number: 0, base: None, state: None, no_state, snapshot: None }
+        });
         let Looked { number, base, state, no_state, snapshot } = looked;
         if snapshot.is_some() {
             self.house.tidy_later(self.runtime, None);
@@ -101,7 +105,7 @@ impl Steps {
             no_state,
             snapshot,
         };
-        Some(Taken { base, step })
+        Taken { base, step }
     }
 }
 
@@ -262,11 +266,29 @@ impl Sandboxes {
         Ok((base, state, Note { step: before.step, digest, chain, top: true }))
     }
 
+    fn forget_snapshot(&self, id: &str) -> Result<()> {
+        match records::remove(self.home(), id) {
+            // Somebody else was faster.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Removes the snapshots of steps whose boxes are gone: whoever removed one was killed before he came to them.
+    pub(crate) fn forget_lost_steps(&self) -> Result<()> {
+        for snapshot in records::all(self.home())? {
+            if snapshot.step.is_some() && !self.home().box_dir(&snapshot.from).exists() {
+                self.forget_snapshot(&snapshot.id)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the snapshots that were taken of a box's steps. A box that is gone has no steps to go back to.
     pub(crate) fn forget_steps(&self, id: &str) -> Result<()> {
         for snapshot in records::all(self.home())? {
             if snapshot.from == id && snapshot.step.is_some() {
-                records::remove(self.home(), &snapshot.id)?;
+                self.forget_snapshot(&snapshot.id)?;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::running;
 use crate::client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Upload;
-use crate::limits::CARRY_MEMORY_BYTES_MIN;
+use crate::limits::{CARRY_MEMORY_BYTES_MIN, CARRY_TIMEOUT};
 use crate::sandbox::Sandbox;
 
 /// A program of ours for boxes.
@@ -35,10 +35,20 @@ impl Carried {
             running::limit(sandbox, "memory").filter(|&bytes| bytes < CARRY_MEMORY_BYTES_MIN)
         {
             let message = format!(
-                "this tool needs a box with at least {CARRY_MEMORY_BYTES_MIN} bytes of memory, and this one has {memory}"
+                "this tool needs a box with {CARRY_MEMORY_BYTES_MIN} bytes of memory; this one has {memory}"
             );
             return Err(Error::new(ErrorKind::Limit, message));
         }
+        // The guest is not to be trusted with our time.
+        match tokio::time::timeout(CARRY_TIMEOUT, self.send(sandbox)).await {
+            Ok(sent) => sent,
+            Err(_) => {
+                Err(Error::new(ErrorKind::Failed, "the box's guest does not take the program of this tool"))
+            }
+        }
+    }
+
+    async fn send(&self, sandbox: &Sandbox) -> Result<String> {
         let name = self.name.get_or_init(|| format!("glass-{}", blake3::hash(self.bytes).to_hex()));
         let request = Request::Carry { program: name.clone(), bytes: self.bytes.len() as u64 };
         let mut stream = sandbox.driver.link.open(&request).await?;

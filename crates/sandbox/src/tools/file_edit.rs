@@ -1,5 +1,6 @@
 //! `file_edit`: a piece of text is replaced, or a patch is applied. All of it, or nothing.
 
+use memchr::memmem::Finder;
 use serde_json::json;
 
 use super::info::ToolInfo;
@@ -9,7 +10,7 @@ use super::schema::Params;
 use crate::error::{ErrorKind, Result};
 use crate::sandbox::Sandbox;
 
-/// The largest file that is edited.
+/// The largest file that is edited, before and after.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The largest patch.
 const PATCH_BYTES_MAX: usize = 4 << 20;
@@ -19,19 +20,23 @@ const PLACES_SHOWN: usize = 5;
 pub(super) fn info() -> ToolInfo {
     ToolInfo::ours(
         "file_edit",
-        "Edit files of the box. Either replace `old` by `new` in the file `path`, where `old` has to occur exactly as \
-         given and exactly once, unless `all` is true; or apply a unified diff given as `patch`, all of it or nothing.",
+        "Edit files of the box. Either replace `old` by `new` in the file `path`, where `old` has to occur \
+         exactly as given and exactly once, unless `all` is true; or apply a unified diff given as `patch`, \
+         all of it or nothing.",
         &[],
         json!({
             "path": {
                 "type": "string", "minLength": 1,
-                "description": "Which file; relative to the working directory of the box. A patch names its files \
-                                itself, unless this is given",
+                "description": "Which file; relative to the working directory of the box. A patch names \
+                                its files itself, unless this is given",
             },
             "old": { "type": "string", "description": "The text to be replaced, with its white space" },
             "new": { "type": "string", "description": "The text in its place; empty removes it" },
             "all": { "type": "boolean", "default": false, "description": "Replace every occurrence" },
-            "patch": { "type": "string", "minLength": 1, "description": "A unified diff, in place of old and new" },
+            "patch": {
+                "type": "string", "minLength": 1,
+                "description": "A unified diff, in place of old and new",
+            },
         }),
     )
 }
@@ -103,42 +108,36 @@ fn replaced(before: &[u8], edit: Replace<'_>) -> std::result::Result<(Vec<u8>, u
     if old == new {
         return Err("`old` and `new` are the same; nothing would change".into());
     }
-    let places = places(before, old);
-    match places.len() {
+    let finder = Finder::new(old);
+    let count = finder.find_iter(before).count();
+    match count {
         0 => return Err(absent(before, edit.old)),
         1 => {}
         _ if edit.all => {}
         count => {
-            let lines: Vec<String> =
-                places.iter().take(PLACES_SHOWN).map(|&at| line_of(before, at).to_string()).collect();
+            let lines = finder.find_iter(before).take(PLACES_SHOWN).map(|at| line_of(before, at).to_string());
+            let lines = lines.collect::<Vec<_>>().join(", ");
             let more = if count > PLACES_SHOWN { ", …" } else { "" };
-            let lines = lines.join(", ");
             return Err(format!(
-                "`old` occurs {count} times, on lines {lines}{more}; give more of the text around the one that is \
-                 meant, or say `all`"
+                "`old` occurs {count} times, on lines {lines}{more}; give more of the text around the one \
+                 that is meant, or say `all`"
             ));
         }
     }
-    let mut after = Vec::with_capacity(before.len() + places.len() * new.len().saturating_sub(old.len()));
+    // A short text that stands everywhere, and a long one in its place, would make a file without end.
+    let size = (before.len() - count * old.len()) as u64 + count as u64 * new.len() as u64;
+    if size > FILE_BYTES_MAX {
+        return Err(format!("it would have {size} bytes then, more than {FILE_BYTES_MAX}"));
+    }
+    let mut after = Vec::with_capacity(size as usize);
     let mut from = 0;
-    for &at in &places {
+    for at in finder.find_iter(before) {
         after.extend_from_slice(&before[from..at]);
         after.extend_from_slice(new);
         from = at + old.len();
     }
     after.extend_from_slice(&before[from..]);
-    Ok((after, places.len()))
-}
-
-/// Where a text occurs, one after the other.
-fn places(text: &[u8], wanted: &[u8]) -> Vec<usize> {
-    let mut places = Vec::new();
-    let mut from = 0;
-    while let Some(at) = memchr::memmem::find(&text[from..], wanted) {
-        places.push(from + at);
-        from += at + wanted.len();
-    }
-    places
+    Ok((after, count))
 }
 
 fn line_of(text: &[u8], at: usize) -> usize {
@@ -155,8 +154,8 @@ fn absent(text: &[u8], old: &str) -> String {
     let same = |line: &[u8]| !first.is_empty() && String::from_utf8_lossy(line).trim() == first;
     match text.split(|&byte| byte == b'\n').position(same) {
         Some(line) => format!(
-            "`old` occurs 0 times; its first line is there on line {}, but with other white space or followed by \
-             other lines",
+            "`old` occurs 0 times; its first line is there on line {}, but with other white space or \
+             followed by other lines",
             line + 1
         ),
         None => "`old` occurs 0 times".into(),
@@ -167,7 +166,8 @@ fn absent(text: &[u8], old: &str) -> String {
 async fn read(sandbox: &Sandbox, path: &str) -> Result<std::result::Result<Option<Vec<u8>>, Refused>> {
     match sandbox.read_file(path, 0, Some(FILE_BYTES_MAX + 1)).await {
         Ok(bytes) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            Ok(Err(Refused::text(format!("{path} is larger than {FILE_BYTES_MAX} bytes, which is too much to edit"))))
+            let why = format!("{path} is larger than {FILE_BYTES_MAX} bytes, which is too much to edit");
+            Ok(Err(Refused::text(why)))
         }
         Ok(bytes) => Ok(Ok(Some(bytes))),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(Ok(None)),
@@ -226,7 +226,8 @@ async fn change(
         None => {
             let new = patch.new.as_deref().unwrap_or_default();
             if !matches!(read(sandbox, new).await?, Ok(None)) {
-                return Ok(Err(Refused::text(format!("{new} is to be made by the patch, and is there already"))));
+                let why = format!("{new} is to be made by the patch, and is there already");
+                return Ok(Err(Refused::text(why)));
             }
             Vec::new()
         }
@@ -245,7 +246,8 @@ async fn change(
         Ok(after) => after,
         Err(why) => {
             let name = patch.old.as_ref().or(patch.new.as_ref()).map_or("", String::as_str);
-            return Ok(Err(Refused::text(format!("the patch does not fit {name}: {why}; nothing was changed"))));
+            let why = format!("the patch does not fit {name}: {why}; nothing was changed");
+            return Ok(Err(Refused::text(why)));
         }
     };
     if let Some(new) = &patch.new {
@@ -286,5 +288,12 @@ mod tests {
         assert!(why(b"abc", "zzz").ends_with("0 times"));
         assert!(why(b"abc", "").contains("empty"));
         assert!(replaced(b"abc", edit("a", "a", false)).unwrap_err().contains("same"));
+    }
+
+    #[test]
+    fn a_file_does_not_grow_without_end() {
+        let (text, long) = (vec![b'a'; 1 << 20], "b".repeat(1 << 20));
+        let why = replaced(&text, edit("a", &long, true)).unwrap_err();
+        assert!(why.contains("1099511627776 bytes"), "{why}");
     }
 }

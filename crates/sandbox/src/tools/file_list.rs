@@ -28,7 +28,9 @@ pub(super) fn info() -> ToolInfo {
                 "type": "integer", "minimum": 1, "maximum": DEPTH_MAX, "default": 1,
                 "description": "How far down: 1 is the directory alone",
             },
-            "hidden": { "type": "boolean", "default": false, "description": "Show names that begin with a dot" },
+            "hidden": {
+                "type": "boolean", "default": false, "description": "Show names that begin with a dot",
+            },
         }),
     )
 }
@@ -43,7 +45,10 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
             remarks.push_str(&format!("[only the first {ENTRIES_MAX} entries are shown]\n"));
             break;
         }
-        let dir = if shown.is_empty() { path.to_owned() } else { format!("{}/{shown}", path.trim_end_matches('/')) };
+        let dir = match shown.as_str() {
+            "" => path.to_owned(),
+            below => format!("{}/{below}", path.trim_end_matches('/')),
+        };
         let page = match sandbox.list_dir(&dir, after.as_deref(), Some(PAGE)).await {
             // One below that cannot be read, or is gone, is no reason to say nothing of the others.
             Err(e) if !shown.is_empty() && super::is_answer(&e) => {

@@ -51,7 +51,8 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
         let piece = sandbox.read_file(path, place, Some(PIECE_BYTES)).await?;
         if place == 0 && piece[..piece.len().min(FIRST_BYTES)].contains(&0) {
             let size = sandbox.stat(path, true).await?.size;
-            let message = format!("{path} is binary ({size} bytes), not text; `shell` has programs for such files");
+            let message =
+                format!("{path} is binary ({size} bytes), not text; `shell` has programs for such files");
             return Ok(ToolResult::failed(1, message));
         }
         if piece.is_empty() {
@@ -67,7 +68,7 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
             "[{path} has {size} bytes; shown are {TOOL_OUTPUT_BYTES} of them; read on from line {}]\n",
             lines.line
         ),
-        () if scanned => format!("[lines are counted in the first {SCAN_BYTES} bytes only; use `shell` beyond]\n"),
+        () if scanned => format!("[lines are counted in the first {SCAN_BYTES} bytes; use `shell` beyond]\n"),
         () if lines.kept.is_empty() && start > 1 => {
             format!("[{path} has {} lines; there is no line {start}]\n", lines.seen())
         }

@@ -29,11 +29,13 @@ const FIRST: [&str; 9] = [
 pub(super) fn info() -> ToolInfo {
     ToolInfo::ours(
         "git",
-        "Run git in the working directory of the box, like subcommand \"log\" with args \"--oneline -3\". No shell is \
-         involved, and git never asks.",
+        "Run git in the working directory of the box, like subcommand \"log\" with args \"--oneline -3\". \
+         No shell is involved, and git never asks.",
         &["subcommand"],
         json!({
-            "subcommand": { "type": "string", "minLength": 1, "description": "status, diff, log, add, commit, …" },
+            "subcommand": {
+                "type": "string", "minLength": 1, "description": "status, diff, log, add, commit, …",
+            },
             "args": {
                 "type": ["string", "array"], "items": { "type": "string" }, "default": "",
                 "description": "Its arguments: a list, or a line that is split into words as a shell does",
@@ -51,15 +53,17 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
         Ok(argv) => argv,
         Err(why) => return Ok(ToolResult::failed(super::BAD_CALL, format!("git: {why}"))),
     };
-    let call =
-        Call { label: "git".into(), argvs: vec![argv], timeout: params.seconds("timeout"), ..Call::default() };
+    let timeout = params.seconds("timeout");
+    let call = Call { label: "git".into(), argvs: vec![argv], timeout, ..Call::default() };
     running::run(sandbox, call).await
 }
 
 fn argv(subcommand: &str, args: Option<&Value>) -> std::result::Result<Vec<String>, String> {
     // An option in its place would be one of git itself, and could undo what we say to it.
     if subcommand.starts_with('-') || subcommand.contains(char::is_whitespace) {
-        return Err(format!("`subcommand` {subcommand:?} is one word like \"log\"; the rest belongs into `args`"));
+        return Err(format!(
+            "`subcommand` {subcommand:?} is one word like \"log\"; the rest belongs into `args`"
+        ));
     }
     let mut argv: Vec<String> = FIRST.iter().map(|word| (*word).to_owned()).collect();
     argv.push(subcommand.to_owned());

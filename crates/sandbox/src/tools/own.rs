@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use glasshouse_protocol::limits::ARGV_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
 use super::info::ToolInfo;
@@ -61,7 +62,14 @@ impl CommandTool {
 
     pub(super) async fn run(&self, sandbox: &Sandbox, params: &Params) -> Result<ToolResult> {
         let (argv, stdin) = match &self.program {
-            ToolProgram::Argv(template) => (filled(template, params.all()), None),
+            ToolProgram::Argv(template) => match filled(template, params.all()) {
+                Some(argv) => (argv, None),
+                None => {
+                    let message =
+                        format!("{}: the parameters make more than {ARGV_BYTES_MAX} bytes", self.name);
+                    return Ok(ToolResult::failed(1, message));
+                }
+            },
             ToolProgram::Stdin(argv) => {
                 (argv.clone(), Some(Value::Object(params.all().clone()).to_string().into_bytes()))
             }
@@ -144,25 +152,36 @@ impl ToolsSpec {
     }
 }
 
-/// The words of a template with parameters in their places.
-fn filled(template: &[String], params: &Map<String, Value>) -> Vec<String> {
+/// The words of a template with parameters in their places; none if they are more than any program takes.
+fn filled(template: &[String], params: &Map<String, Value>) -> Option<Vec<String>> {
     let mut argv = Vec::new();
+    let mut room = ARGV_BYTES_MAX;
+    let mut fits = |text: String| {
+        room = room.checked_sub(text.len())?;
+        Some(text)
+    };
     for word in template {
-        if let Some(name) = whole(word) {
-            match params.get(name) {
-                Some(Value::Array(items)) => argv.extend(items.iter().map(text)),
-                Some(value) => argv.push(text(value)),
-                None => {}
+        match whole(word).map(|name| params.get(name)) {
+            Some(Some(Value::Array(items))) => {
+                for item in items {
+                    argv.push(fits(text(item))?);
+                }
             }
-        } else {
-            let filled = pieces(word).map(|piece| match piece {
-                Piece::Text(text) => text.to_owned(),
-                Piece::Param(name) => params.get(name).map(text).unwrap_or_default(),
-            });
-            argv.push(filled.collect());
+            Some(Some(value)) => argv.push(fits(text(value))?),
+            Some(None) => {}
+            None => {
+                let mut filled = String::new();
+                for piece in pieces(word) {
+                    filled.push_str(&match piece {
+                        Piece::Text(text) => fits(text.to_owned())?,
+                        Piece::Param(name) => fits(params.get(name).map(text).unwrap_or_default())?,
+                    });
+                }
+                argv.push(filled);
+            }
         }
     }
-    argv
+    Some(argv)
 }
 
 /// A value as an argument.
@@ -326,7 +345,7 @@ mod tests {
     fn a_template_makes_arguments_and_never_a_line() {
         let params = |value: Value| value.as_object().unwrap().clone();
         let argv = |value: Value| match tool(COUNT).program {
-            ToolProgram::Argv(template) => filled(&template, &params(value)),
+            ToolProgram::Argv(template) => filled(&template, &params(value)).unwrap(),
             ToolProgram::Stdin(_) => panic!("it is a template"),
         };
         assert_eq!(
@@ -334,6 +353,16 @@ mod tests {
             ["grep", "-c", "--max=3", "a; b $(c)", "--", "x y", "z", "{word}}"]
         );
         assert_eq!(argv(json!({})), ["grep", "-c", "--max=", "--", "{word}}"]);
+    }
+
+    #[test]
+    fn a_template_cannot_be_blown_up() {
+        let params = json!({"x": "y".repeat(50_000)}).as_object().unwrap().clone();
+        for word in ["{x}", "-{x}"] {
+            assert!(filled(&[word.to_owned()], &params).is_some());
+            assert!(filled(&vec![word.to_owned(); 5], &params).is_none());
+            assert!(filled(&[word.repeat(5)], &params).is_none());
+        }
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub(super) fn parse(text: &str, path: Option<&str>) -> Result<Vec<FilePatch>, St
     }
 }
 
+/// Lines that are compared in search of where a patch fits. A text of equal lines and a hunk of almost the same would
+/// take for ever; after so many it does not fit.
+const LOOKS_MAX: usize = 5_000_000;
 /// More than any text has.
 const LINES_MAX: usize = 1 << 32;
 
@@ -215,11 +218,12 @@ impl FilePatch {
         let mut out = Vec::with_capacity(text.len());
         // Lines of the old text that are dealt with, and how far the last hunk lay from where it said.
         let (mut done, mut moved) = (0_usize, 0_isize);
+        let mut looks = LOOKS_MAX;
         for (number, hunk) in self.hunks.iter().enumerate() {
             // A hunk without old lines comes after the line that it names.
             let said = if hunk.old.is_empty() { hunk.start } else { hunk.start.saturating_sub(1) };
             let expected = said.saturating_add_signed(moved);
-            let Some(at) = fitting(&lines, &hunk.old, done, expected) else {
+            let Some(at) = fitting(&lines, &hunk.old, done, expected, &mut looks) else {
                 return Err(misfit(number + 1, hunk, &lines, expected));
             };
             moved = at as isize - said as isize;
@@ -232,23 +236,31 @@ impl FilePatch {
     }
 }
 
-/// The place nearest to the expected one at which these lines are, not before `from`.
-fn fitting(lines: &[&[u8]], wanted: &[Vec<u8>], from: usize, expected: usize) -> Option<usize> {
-    let last = lines.len().checked_sub(wanted.len())?;
-    let fits =
-        |at: usize| lines[at..at + wanted.len()].iter().zip(wanted).all(|(line, wanted)| line == wanted);
-    let expected = expected.min(last);
-    if wanted.is_empty() {
-        return (expected >= from).then_some(expected);
+/// The place nearest to the expected one at which these lines are, not before `from`, if it is found in time.
+fn fitting(
+    lines: &[&[u8]],
+    wanted: &[Vec<u8>],
+    from: usize,
+    expected: usize,
+    looks: &mut usize,
+) -> Option<usize> {
+    let last = lines.len().checked_sub(wanted.len()).filter(|&last| last >= from)?;
+    let expected = expected.clamp(from, last);
+    let mut fits = |at: usize| {
+        lines[at..at + wanted.len()].iter().zip(wanted).all(|(line, wanted)| {
+            *looks = looks.saturating_sub(1);
+            *looks > 0 && line == wanted
+        })
+    };
+    // Outwards from where it should be, one step before and one after.
+    for away in 0..=(expected - from).max(last - expected) {
+        let before = expected.checked_sub(away).filter(|&at| at >= from);
+        let after = Some(expected + away).filter(|&at| at <= last);
+        if let Some(at) = before.into_iter().chain(after).find(|&at| fits(at)) {
+            return Some(at);
+        }
     }
-    let before = (from..=expected.min(last)).rev();
-    let after = expected.saturating_add(1)..=last;
-    let nearest_before = before.clone().find(|&at| fits(at));
-    let nearest_after = after.clone().find(|&at| at >= from && fits(at));
-    match (nearest_before, nearest_after) {
-        (Some(a), Some(b)) => Some(if expected - a <= b - expected { a } else { b }),
-        (a, b) => a.or(b),
-    }
+    None
 }
 
 fn misfit(number: usize, hunk: &Hunk, lines: &[&[u8]], expected: usize) -> String {
@@ -296,8 +308,16 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_not_looked_for_for_ever() {
+        let text = "\n".repeat(200_000);
+        let hunk = format!("@@ -1,100001 +1,100001 @@\n{}-x\n+y\n", " \n".repeat(100_000));
+        assert!(applied(&text, &hunk).is_err());
+    }
+
+    #[test]
     fn files_are_made_removed_and_end_without_a_newline() {
-        let made = "diff --git a/x b/x\nnew file mode 100755\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+hi\n\\ No newline at end of file\n";
+        let made = "diff --git a/x b/x\nnew file mode 100755\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+hi\n\
+                    \\ No newline at end of file\n";
         let patches = parse(made, None).unwrap();
         assert_eq!(
             (&patches[0].old, patches[0].new.as_deref(), patches[0].mode),
@@ -361,7 +381,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_the_reader_panic(text in "([-+ @\\\\]{0,3}[-a/0-9, @]{0,8}\n?){0,12}", before in "([ab]\n){0,4}") {
+        fn no_text_makes_the_reader_panic(
+            text in "([-+ @\\\\]{0,3}[-a/0-9, @]{0,8}\n?){0,12}", before in "([ab]\n){0,4}",
+        ) {
             for path in [None, Some("f")] {
                 for patch in parse(&text, path).unwrap_or_default() {
                     let _ = patch.apply(before.as_bytes());

@@ -27,12 +27,14 @@ const REFUSED: i32 = 2;
 pub(super) fn info() -> ToolInfo {
     ToolInfo::ours(
         "search",
-        "Search files of the box for lines that match a regular expression. Returns path:line:text for each, in order \
-         of the names. What .gitignore names, .git and binary files are left out. No match is no failure.",
+        "Search files of the box for lines that match a regular expression. Returns path:line:text for \
+         each, in order of the names. What .gitignore names, .git and binary files are left out. No match \
+         is no failure.",
         &["pattern"],
         json!({
             "pattern": {
-                "type": "string", "description": "A regular expression (Rust's syntax: a|b, \\bword\\b, [0-9]+)",
+                "type": "string",
+                "description": "A regular expression (Rust's syntax: a|b, \\bword\\b, [0-9]+)",
             },
             "path": {
                 "type": "string", "minLength": 1, "default": ".",
@@ -42,7 +44,9 @@ pub(super) fn info() -> ToolInfo {
                 "type": "string", "default": "",
                 "description": "Only files of this form, like *.py, *.{js,ts} or src/**/*.rs",
             },
-            "ignore_case": { "type": "boolean", "default": false, "description": "Capitals or not is the same" },
+            "ignore_case": {
+                "type": "boolean", "default": false, "description": "Capitals or not is the same",
+            },
             "literal": {
                 "type": "boolean", "default": false,
                 "description": "The pattern is plain text and no regular expression",
@@ -53,7 +57,7 @@ pub(super) fn info() -> ToolInfo {
             },
             "files_only": {
                 "type": "boolean", "default": false,
-                "description": "Return only the names of files with a match; with an empty pattern, of all files",
+                "description": "Return only the names of files with a match; without a pattern, of all",
             },
             "context": {
                 "type": "integer", "minimum": 0, "maximum": CONTEXT_MAX, "default": 0,

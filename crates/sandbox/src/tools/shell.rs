@@ -15,8 +15,8 @@ pub(super) const TIMEOUT: u64 = 300;
 pub(super) fn info() -> ToolInfo {
     ToolInfo::ours(
         "shell",
-        "Run a line in the shell of the box (bash if it has one, else sh). Returns stdout followed by stderr, and the \
-         exit code. The line and everything that it starts are killed when the time is up.",
+        "Run a line in the shell of the box (bash if it has one, else sh). Returns stdout followed by \
+         stderr, and the exit code. The line and everything that it starts are killed when the time is up.",
         &["command"],
         json!({
             "command": { "type": "string", "minLength": 1, "description": "The line, as typed into a shell" },
@@ -26,7 +26,7 @@ pub(super) fn info() -> ToolInfo {
             },
             "work_dir": {
                 "type": "string", "default": "",
-                "description": "Where it runs; relative to the working directory of the box, which is also the default",
+                "description": "Where it runs; relative to the working directory of the box, its default",
             },
         }),
     )

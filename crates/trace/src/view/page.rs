@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::text::{plain, quoted};
+use super::texts::Texts;
 use super::words;
 use crate::blobs::Blobs;
-use crate::changes::{ChangeKind, FileChange};
+use crate::changes::FileChange;
 use crate::error::Result;
 use crate::event::{BoxCreated, Event, ExecStarted, Step, StepState};
-use crate::limits::{PAGE_BYTES_MAX, PAGE_CHANGES_MAX, PAGE_TEXTS_BYTES_MAX};
+use crate::limits::{PAGE_BYTES_MAX, PAGE_CHANGES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
 use glasshouse_protocol::{ExitReport, Program};
@@ -33,8 +34,7 @@ pub fn page(
     blobs: &Blobs,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut page =
-        Page { blobs, out, open: BTreeMap::new(), texts: BTreeMap::new(), texts_bytes: 0, start_ms: None };
+    let mut page = Page { blobs, out, open: BTreeMap::new(), texts: Texts::default(), start_ms: None };
     for line in lines {
         match line {
             Ok(line) => page.line(&line)?,
@@ -54,9 +54,7 @@ struct Page<'a> {
     blobs: &'a Blobs,
     out: &'a mut dyn Write,
     open: BTreeMap<u64, Running>,
-    /// What files held when they were last seen, for showing what changed in them.
-    texts: BTreeMap<String, String>,
-    texts_bytes: usize,
+    texts: Texts,
     start_ms: Option<u64>,
 }
 
@@ -279,16 +277,14 @@ impl Page<'_> {
         let facts = text(&facts.unwrap_or_default());
         let path = text(&change.path);
         let now = change.now.as_ref().and_then(|now| now.text.as_deref());
-        let before = self.texts.remove(&change.path);
-        self.texts_bytes -= before.as_ref().map_or(0, String::len);
         let line = format!("<i class=\"{letter}\">{letter}</i> {path} <small>{facts}</small>");
-        match (now, before) {
-            (Some(now), before) if before.is_some() || change.change == ChangeKind::Added => {
+        match (now, self.texts.turn(change)) {
+            (Some(_), Some((before, now))) => {
                 writeln!(self.out, "<li><details><summary>{line}</summary><pre>")?;
-                self.differences(before.as_deref().unwrap_or_default(), now)?;
+                self.differences(&before, &now)?;
                 writeln!(self.out, "</pre></details></li>")?;
             }
-            (Some(now), _) => {
+            (Some(now), None) => {
                 writeln!(self.out, "<li><details><summary>{line}</summary><pre>")?;
                 for line in clipped(now).lines() {
                     writeln!(self.out, "{}", text(line))?;
@@ -296,10 +292,6 @@ impl Page<'_> {
                 writeln!(self.out, "</pre></details></li>")?;
             }
             (None, _) => writeln!(self.out, "<li>{line}</li>")?,
-        }
-        if let Some(now) = now.filter(|now| self.texts_bytes + now.len() <= PAGE_TEXTS_BYTES_MAX) {
-            self.texts_bytes += now.len();
-            self.texts.insert(change.path.clone(), now.to_owned());
         }
         Ok(())
     }

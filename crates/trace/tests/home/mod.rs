@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use glasshouse_protocol::{Exit, ExitReport, Program};
 use glasshouse_trace::{
-    BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Line, Payload, Reader, Recorder, Redaction,
-    Report, Settings, Writer, limits::Limits, verify,
+    Base, BaseTask, BoxCreated, ChangeKind, Event, ExecStarted, FileChange, FileFacts, FileOperation,
+    LimitInForce, Line, Payload, Reader, Recorder, Redaction, Report, Settings, Step, StepState, Writer,
+    limits::Limits, verify,
 };
 
 pub(crate) struct Home {
@@ -160,4 +161,37 @@ pub(crate) fn one_of_each(text: &str) -> Vec<Event> {
         Event::Repaired { dropped_bytes: 3 },
         Event::BoxEnded { why: text() },
     ]
+}
+
+/// The same, and those of version 2.
+pub(crate) fn one_of_each_version(text: &str) -> Vec<Event> {
+    let mut events = one_of_each(text);
+    let text = || text.to_owned();
+    let task =
+        BaseTask { repo: text(), commit: text(), setup: vec![text()], test: Some(text()), dir: text() };
+    let base = Base { digest: text(), deterministic: true, uncontrolled: vec![text()], task: Some(task) };
+    let facts = FileFacts { kind: text(), mode: text(), text: Some(text()), ..FileFacts::default() };
+    let change = FileChange { path: text(), change: ChangeKind::Added, now: Some(facts) };
+    let state = StepState {
+        digest: text(),
+        processes: vec![text()],
+        changed: 1,
+        changes: Some(Payload::whole(serde_json::to_vec(&[change]).unwrap())),
+        ..StepState::default()
+    };
+    let step = Step {
+        step: 1,
+        tool: Some(text()),
+        params: Some(Payload::whole(text())),
+        output: Some(Payload::whole(text())),
+        stderr: Some(Payload::whole(text())),
+        end: Some(Exit::BoxGone { why: text() }),
+        error: Some(text()),
+        state: Some(state),
+        no_state: Some(text()),
+        snapshot: Some(text()),
+        ..Step::default()
+    };
+    events.extend([Event::Base(base), Event::Step(Box::new(step))]);
+    events
 }

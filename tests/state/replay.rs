@@ -1,0 +1,183 @@
+//! Trajectories once more.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+/// A file in the house.
+fn file(stage: &Stage, name: &str, content: &str) -> String {
+    let path = stage.house.path().join(name);
+    std::fs::write(&path, content).expect("the house is ours");
+    let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644);
+    std::fs::set_permissions(&path, open).expect("it is ours");
+    path.to_str().expect("it is UTF-8").to_owned()
+}
+
+/// The trajectory of the box, as JSON.
+fn exported(stage: &Stage) -> Value {
+    serde_json::from_str(&stage.ok(&["trajectory", "export", &stage.id])).expect("it is JSON")
+}
+
+fn living(stage: &Stage) -> usize {
+    stage.json(&["list"]).as_array().expect("a list").len()
+}
+
+fn recorded(stage: &Stage) -> Value {
+    stage.sh("echo one > a; mkdir d; echo made");
+    let call = r#"{"path":"d/b.txt","content":"two\nthree\n"}"#;
+    stage.ok(&["exec", &stage.id, "--tool", "file_write", "--params", call]);
+    stage.house.run(&["exec", &stage.id, "--shell", "--", "cat a d/b.txt; echo odd >&2; exit 3"]);
+    exported(stage)
+}
+
+#[test]
+fn what_was_recorded_goes_the_same_way_again() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let trajectory = recorded(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &run]), "the same, 3 steps", "{:?}", stage.house.mode);
+        assert_eq!(stage.ok(&["replay", "--of", &stage.id, "--strict"]), "the same, 3 steps");
+        assert_eq!(living(&stage), 1, "{:?}: the box of a replay goes with it", stage.house.mode);
+        // Two runs of the same are the same without executing anything.
+        assert!(stage.ok(&["trajectory", "diff", &run, &run]).starts_with("same"), "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn the_first_step_that_goes_another_way_is_named_with_its_file() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let mut trajectory = recorded(&stage);
+        trajectory["steps"][1]["params"]["content"] = json!("two\nfour\n");
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, out, err) = stage.house.run(&["replay", &run]);
+        assert_eq!(code, 3, "{:?}: {out}{err}", stage.house.mode);
+        for part in ["step 2 differs: files, /workspace/d/b.txt", "-three", "+four"] {
+            assert!(out.contains(part), "{:?}: {part}: {out}", stage.house.mode);
+        }
+        let (code, out, _) = stage.house.run(&["replay", &run, "--json", "--keep-going"]);
+        let report: Value = serde_json::from_str(&out).expect("it is JSON");
+        assert_eq!((code, &report["first_divergence"], &report["done"]), (3, &json!(2), &json!(3)));
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_base_that_is_another_one_is_told_before_anything_is_done() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let trajectory = recorded(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let other = stage.ok(&["create", "--record", "steps"]);
+        stage.sh_in(&other, "echo here > first");
+        let sentence = stage.refused(&["replay", &run, "--on", &other]);
+        assert!(sentence.contains("does not begin as the trajectory does"), "{sentence}");
+        assert_eq!(stage.sh_in(&other, "ls"), "first", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_branch_is_a_live_box_in_the_middle() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let trajectory = recorded(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let branch = stage.ok(&["replay", &run, "--mode", "branch", "--until", "1"]);
+        assert_eq!(stage.sh_in(&branch, "ls; cat a"), "a\nd\none", "{:?}", stage.house.mode);
+        stage.ok(&["kill", &branch]);
+    }
+}
+
+#[test]
+fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let trajectory = recorded(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let mut serve = stage.house.glass(&["replay", &run, "--mode", "serve"]);
+        let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = serve.stdin.take().expect("it is a pipe");
+        for step in trajectory["steps"].as_array().expect("steps").iter().take(2) {
+            writeln!(input, "{}", json!({ "tool": step["tool"], "params": step["params"] }))
+                .expect("it reads");
+        }
+        writeln!(input, "{}", json!({ "tool": "exec", "params": { "shell": "rm -rf /" } }))
+            .expect("it reads");
+        drop(input);
+        let output = serve.wait_with_output().expect("it ends");
+        let answers: Vec<Value> = String::from_utf8(output.stdout)
+            .expect("it is text")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("it is JSON"))
+            .collect();
+        assert_eq!(output.status.code(), Some(3), "{:?}: {answers:?}", stage.house.mode);
+        assert_eq!((&answers[0]["output"], &answers[0]["success"]), (&json!("made\n"), &json!(true)));
+        assert_eq!(answers[2]["diverged"], 3);
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_box_jumps_to_any_of_its_steps() {
+    for recording in ["steps", "snapshots"] {
+        for stage in Stage::each(&["--record", recording]) {
+            for word in ["one", "two", "three"] {
+                stage.sh(&format!("echo {word} >> a"));
+            }
+            stage.ok(&["jump", &stage.id, "2"]);
+            // Looking is a step as well, so the box is looked at from outside.
+            let copy = stage.ok(&["fork", &stage.id]);
+            assert_eq!(stage.sh_in(&copy, "cat a"), "one\ntwo", "{:?}, {recording}", stage.house.mode);
+            stage.ok(&["jump", &stage.id, "0"]);
+            let copy = stage.ok(&["fork", &stage.id]);
+            assert_eq!(stage.sh_in(&copy, "ls"), "", "{:?}, {recording}", stage.house.mode);
+            let sentence = stage.refused(&["jump", &stage.id, "77"]);
+            assert!(sentence.contains("no step 77"), "{sentence}");
+        }
+    }
+}
+
+#[test]
+fn trajectories_of_others_replay_unchanged() {
+    for stage in Stage::each(&[]) {
+        let knowlyr = json!({ "steps": [
+            { "tool_name": "shell", "params": { "command": "echo hi > x.txt; cat x.txt" }, "expected_output": "hi" },
+            { "tool_name": "file_read", "params": { "path": "x.txt" }, "expected_output": null },
+            { "tool_name": "search", "params": { "pattern": "hi", "path": "." }, "expected_output": "./x.txt:1:hi\n" },
+        ], "metadata": { "agent": "x" } });
+        let run = file(&stage, "trajectory.json", &knowlyr.to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 3 steps"), "{:?}: {said}", stage.house.mode);
+        // What their recorder strips is set aside, and told.
+        assert!(said.contains("ignored: edges in 1 place"), "{:?}: {said}", stage.house.mode);
+        let id = stage.ok(&["trajectory", "import", &run]);
+        assert!(stage.ok(&["log", &id]).contains("echo hi > x.txt"), "{:?}", stage.house.mode);
+        stage.ok(&["audit", "verify", &id]);
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_and_leaves_nothing() {
+    for stage in Stage::each(&[]) {
+        let steps = |steps: Value| json!({ "format": "glasshouse-trajectory", "version": 1, "steps": steps });
+        let unknown =
+            steps(json!([{ "tool": "shell", "params": { "command": "true" } }, { "tool": "teleport" }]));
+        let newer = json!({ "format": "glasshouse-trajectory", "version": 99, "steps": [] });
+        let whole = unknown.to_string();
+        let cases = [
+            (whole.clone(), "step 2 wants the tool \"teleport\""),
+            (whole[..whole.len() - 4].to_owned(), "line 1"),
+            (newer.to_string(), "99"),
+            ("[".repeat(100_000), "cannot read"),
+            ("{\"steps\": [], \"x\": \"\u{1}".to_owned(), "cannot read"),
+            (String::new(), "nothing in this file"),
+            (steps(json!([{ "tool": "exec", "params": {} }])).to_string(), "either `argv` or `shell`"),
+        ];
+        for (content, part) in cases {
+            let run = file(&stage, "bad.json", &content);
+            let sentence = stage.refused(&["replay", &run, "--quiet"]);
+            assert!(sentence.contains(part), "{:?}: {part}: {sentence}", stage.house.mode);
+            assert_eq!(living(&stage), 1, "{:?}: {sentence}", stage.house.mode);
+        }
+        stage.refused(&["replay", "/nowhere.json"]);
+    }
+}
