@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::process;
-use glasshouse_sandbox::{ErrorKind, Sandbox, Sandboxes, SnapshotOptions};
+use glasshouse_sandbox::{ErrorKind, Limits, Sandbox, SandboxSpec, Sandboxes, SnapshotOptions};
 
 use crate::rerun::{self, Dice};
 
@@ -24,23 +24,37 @@ const LOOK: &str = "import os\n\
     if os.path.exists('/workspace/n'): print(open('/workspace/n').read(), end='')";
 const WRITE: &str = "import sys; open('/workspace/n', 'w').write(sys.argv[1])";
 
-/// The children of this process that are called so and live.
-fn children(name: &str) -> Vec<OwnedFd> {
+/// Children of this process that are called so and live. Quick, and may miss one: a child whose thread ends goes over to
+/// another thread, which may have been looked at already.
+fn glimpse(name: &str) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for pid in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            let Ok(pidfd) = process::open(pid) else { continue };
-            // Asked after it was opened: a number that was given anew is not taken for a builder.
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let is_it = comm.trim_end() == name || line == format!("glass-guest\0{name}\0").as_bytes();
-            if is_it && !has_ended(&pidfd) {
-                found.push(pidfd);
-            }
-        }
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        found.extend(pids.filter_map(|pid| living_as(pid, name)));
     }
     found
+}
+
+/// All of them.
+fn children(name: &str) -> Vec<OwnedFd> {
+    let ours = format!("PPid:\t{}", std::process::id());
+    let is_ours = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == ours)
+    };
+    let entries = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_ours).filter_map(|pid| living_as(pid, name)).collect()
+}
+
+fn living_as(pid: i32, name: &str) -> Option<OwnedFd> {
+    let pidfd = process::open(pid).ok()?;
+    // Asked after it was opened: a number that was given anew is not taken for a builder.
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_it = comm.trim_end() == name || line == format!("glass-guest\0{name}\0").as_bytes();
+    (is_it && !has_ended(&pidfd)).then_some(pidfd)
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
@@ -60,7 +74,7 @@ impl Hunter {
         let (ends, counts) = (over.clone(), hits.clone());
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                let Some(pidfd) = children("glass-restack").pop() else { continue };
+                let Some(pidfd) = glimpse("glass-restack").pop() else { continue };
                 let wait = dice.lock().expect("nobody panics with it").below(WORK_US);
                 // To wait for a moment is the point here, not a stand-in for an event.
                 let until = Instant::now() + Duration::from_micros(wait as u64);
@@ -231,6 +245,47 @@ async fn spares(home: PathBuf) {
     for spare in &waiting {
         assert!(process::wait_end(spare.as_fd(), Duration::from_secs(10)).expect("it can be waited for"));
     }
+}
+
+/// Boxes of other kinds are built and changed by spares like all others.
+async fn kinds(home: PathBuf) {
+    let (house, first) = rerun::house(&home).await;
+    let limits = Limits { disk_bytes: Some(8 << 20), ..Limits::default() };
+    for spec in [
+        SandboxSpec { limits: limits.clone(), ..rerun::spec() },
+        SandboxSpec { deterministic: true, ..rerun::spec() },
+        SandboxSpec { limits, deterministic: true, ..rerun::spec() },
+    ] {
+        // From the second on, there are spares.
+        for _ in 0..2 {
+            first.reset().await.expect("it can be put back");
+        }
+        house.settle().await;
+        assert!(!children("spare").is_empty(), "nobody waits");
+        let sandbox = house.create(spec).await.expect("a spare builds it");
+        for value in ["one", "two", "three"] {
+            rerun::python(&sandbox, WRITE, &[value]).await;
+            let kept = sandbox.snapshot(SnapshotOptions::default()).await.expect("it can be kept");
+            sandbox.reset().await.expect("it can be put back");
+            assert_eq!(rerun::python(&sandbox, LOOK, &[]).await, "");
+            sandbox.restore(&kept.id).await.expect("it can be put back");
+            rerun::python(&sandbox, WRITE, &["other"]).await;
+            sandbox.restore(&kept.id).await.expect("it can be put back");
+            assert_eq!(rerun::python(&sandbox, LOOK, &[]).await, value);
+            house.settle().await;
+            let forked = sandbox.fork(1).await.expect("it can be forked");
+            assert_eq!(rerun::python(&forked[0], LOOK, &[]).await, value);
+            assert_eq!(forked[0].info().deterministic, sandbox.info().deterministic);
+            assert_eq!(forked[0].info().uncontrolled, sandbox.info().uncontrolled);
+            forked[0].destroy().await.expect("it can be removed");
+        }
+    }
+    rerun::clear(&house, &home).await;
+}
+
+#[test]
+fn spares_serve_boxes_of_every_kind() {
+    rerun::each("killed::spares_serve_boxes_of_every_kind", kinds);
 }
 
 #[test]
