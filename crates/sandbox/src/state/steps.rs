@@ -30,7 +30,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, write_private};
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
 use crate::runtime::Still;
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::Reach;
 use crate::snapshot::diff::{self, Change};
 use crate::snapshot::index::{Index, Kind};
@@ -38,6 +38,7 @@ use crate::snapshot::pack::Stack;
 use crate::snapshot::records;
 use crate::snapshot::shelf::{self, Shelf};
 use crate::spec::{Recording, RuntimeKind, SandboxInfo};
+use crate::threads::blocking;
 
 /// A command of a caller's, or a call of a tool, that is done.
 #[derive(Debug, Default)]

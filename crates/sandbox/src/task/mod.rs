@@ -22,10 +22,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::ExecEvent;
 use crate::image::{self, Stop};
 use crate::sandbox::Sandbox;
-use crate::sandboxes::{Sandboxes, blocking, check};
+use crate::sandboxes::{Sandboxes, check};
 use crate::snapshot::records::{self, SnapshotInfo};
 use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::state::SnapshotOptions;
+use crate::threads::blocking;
 
 /// What a failed set-up command wrote last, in the error.
 const SAID_BYTES: usize = 4096;
