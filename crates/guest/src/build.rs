@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::mount::{self, Attributes};
 use glasshouse_linux::namespace::{self, Flags, Fork};
-use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
@@ -100,6 +100,9 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     let mut site = Site { workshop: start.workshop.take(), ..Site::default() };
     let mut side = Side::Builder;
     let mut from_builder = None;
+    // Open in the first process until it is all there: its builder ends after that, and not while it would only be in the
+    // way.
+    let mut done = None;
     let steps = start.plan.steps.clone();
     for (index, planned) in steps.iter().enumerate() {
         if planned.side != side {
@@ -121,14 +124,20 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
         if let Err(stumble) = result {
             return fail(&start, index, &planned.step, stumble);
         }
-        if let Some(socket) = from_builder.take()
-            && !receive_mounts(socket.as_fd(), &steps, &mut site)?
-        {
-            // The builder failed, and has told the host.
-            process::exit_now(1);
+        if let Some(socket) = from_builder.take() {
+            if !receive_mounts(socket.as_fd(), &steps, &mut site)? {
+                // The builder failed, and has told the host.
+                process::exit_now(1);
+            }
+            done = Some(socket);
         }
     }
     if side == Side::Builder {
+        if let Some(child) = site.to_child.take() {
+            let mut word = [0];
+            // Nothing is ever said: it is closed.
+            let _ = descriptor::receive_with_fds(child.as_fd(), &mut word);
+        }
         return Ok(None);
     }
     if start.plan.guest.pinned.is_some() {
@@ -136,6 +145,7 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
     start.await_commit()?;
+    drop(done);
     let Site { proc, devpts, knobs, namespaces, top, .. } = site;
     Ok(Some(Built { start, proc, devpts, knobs, namespaces, top }))
 }
@@ -317,7 +327,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         Step::ReplaceRoot { moved, quiet, read_only, become_root, fresh } => {
             on("mount namespace", namespace::enter(given(start, FdRole::MountNamespace)?))?;
             on("report", start.report(&Report::Changing))?;
-            site.left = swap::replace_root(root(site)?, moved, *quiet, *read_only)?;
+            let leaves = fresh.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>();
+            site.left = swap::replace_root(root(site)?, (moved, &leaves), *quiet, *read_only)?;
             // It stands on its new root already: what fails now leaves neither the old state nor the new one.
             swap::refresh_all(start, fresh, *become_root).map_err(|stumble| Stumble { torn: true, ..stumble })
         }
@@ -460,15 +471,36 @@ fn proc(site: &mut Site, step: &Step) -> StepResult {
         on(path, mount::set_attributes(copy.as_fd(), Attributes { read_only: true, ..attributes }, true))?;
         on(path, mount::attach(copy.as_fd(), place.as_fd()))?;
     }
-    for path in masked {
-        let Some(place) = find_existing(&proc, path)? else { continue };
-        let stat = on(path, rustix::fs::statat(&place, c"", AtFlags::EMPTY_PATH))?;
-        let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-        let cover = on(path, mount::copy_tree(if is_dir { "/tmp/d" } else { "/tmp/f" }, false))?;
-        on(path, mount::set_attributes(cover.as_fd(), Attributes { read_only: true, ..attributes }, false))?;
-        on(path, mount::attach(cover.as_fd(), place.as_fd()))?;
-    }
+    mask(&proc, masked, Attributes { read_only: true, ..attributes })?;
     site.proc = Some(proc);
+    Ok(())
+}
+
+/// Covers files with an empty file and directories with an empty directory, as far as this kernel has them. They are many,
+/// so each takes as few calls as can be: the kernel says whether a cover is of the wrong kind.
+fn mask(proc: &OwnedFd, paths: &[String], attributes: Attributes) -> StepResult {
+    let cover = |path: &str, with: &str| -> Result<OwnedFd, Stumble> {
+        let cover = on(path, mount::copy_tree(with, false))?;
+        on(path, mount::set_attributes(cover.as_fd(), attributes, false))?;
+        Ok(cover)
+    };
+    let mut unused = None;
+    for path in paths {
+        let file = unused.take().map_or_else(|| cover(path, "/tmp/f"), Ok)?;
+        match mount::attach_in(file.as_fd(), proc.as_fd(), path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => unused = Some(file),
+            Err(e)
+                if [Errno::INVAL, Errno::NOTDIR]
+                    .iter()
+                    .any(|kind| e.raw_os_error() == Some(kind.raw_os_error())) =>
+            {
+                unused = Some(file);
+                let directory = cover(path, "/tmp/d")?;
+                on(path, mount::attach_in(directory.as_fd(), proc.as_fd(), path))?;
+            }
+            done => on(path, done)?,
+        }
+    }
     Ok(())
 }
 

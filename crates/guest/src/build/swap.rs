@@ -1,7 +1,8 @@
 //! Putting a new root in the place of the root of a box that lives.
 //!
 //! We are in the box's mount namespace. The new root is laid over the old one, what is mounted in the old one moves along,
-//! and the pivot lets the old one go. What fails on the way is taken back; what cannot be taken back is told as that.
+//! and the pivot lets the old one go, with what is not to move along: to let go of mounts is what takes the kernel longest,
+//! so it is done once. What fails on the way is taken back; what cannot be taken back is told as that.
 
 use super::*;
 
@@ -11,7 +12,7 @@ type Moved = (OwnedFd, OwnedFd);
 /// Replaces the root. What the box had comes back: as long as it is held, the kernel need not clear it away.
 pub(super) fn replace_root(
     new: BorrowedFd<'_>,
-    moved: &[String],
+    (moved, leaves): (&[String], &[&str]),
     quiet: bool,
     read_only_root: bool,
 ) -> Result<Vec<OwnedFd>, Stumble> {
@@ -26,6 +27,7 @@ pub(super) fn replace_root(
     let is_attached = attached.is_ok();
     let done = attached
         .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
+        .and_then(|()| leave_all(new, leaves, &mut way_back))
         .and_then(|()| match read_only_root {
             true => on("/", mount::set_attributes(new, read_only(), false)),
             false => Ok(()),
@@ -66,6 +68,20 @@ fn move_all(
     Ok(())
 }
 
+/// Puts what is not to stay back into the old root, onto a directory there that nothing covers any more.
+fn leave_all(new: BorrowedFd<'_>, paths: &[&str], way_back: &mut Vec<Moved>) -> StepResult {
+    for path in paths {
+        let path = path.trim_start_matches('/');
+        let Some((_, uncovered)) = way_back.first() else { continue };
+        let Some(mounted) = on(path, mount::mounted_at(new, path))? else { continue };
+        on(path, mount::attach(mounted.as_fd(), uncovered.as_fd()))?;
+        let covered =
+            on(path, mount::find(new, path)).map_err(|stumble| Stumble { torn: true, ..stumble })?;
+        way_back.push((mounted, covered));
+    }
+    Ok(())
+}
+
 /// Moves back what was moved, as much of it as goes. The first that does not is told.
 fn put_back(way_back: &[Moved]) -> StepResult {
     let back = |(mount, place): &Moved| on("a mount that moved", mount::attach(mount.as_fd(), place.as_fd()));
@@ -92,6 +108,5 @@ fn refresh(path: &str, bytes: u64) -> StepResult {
     let attributes = Attributes { no_exec: path == "/dev/shm", ..Attributes::default() };
     let options = [("size", Some(&*size)), ("mode", Some("1777"))];
     let tmpfs = on("tmpfs", mount::make("tmpfs", &options, attributes))?;
-    on(path, mount::detach(path))?;
     on(path, mount::attach_at(tmpfs.as_fd(), path))
 }

@@ -72,28 +72,29 @@ impl Builder {
         Ok(Builder { process: Process(Some(process)), stream: UnixStream::from(ours), user, is_spare })
     }
 
-    /// Collects it: it has ended, or is about to. The stream is its box's from now on.
-    pub(super) fn collect(mut self) -> UnixStream {
-        if let Some(mut process) = self.process.0.take() {
-            let _ = process.wait();
-        }
-        self.stream
-    }
-
     /// It is the guest itself, and somebody else's to watch from now on.
     pub(super) fn keep(mut self) -> UnixStream {
         self.process.0 = None;
         self.stream
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.process.0.as_mut().is_none_or(|process| !matches!(process.try_wait(), Ok(None)))
     }
 }
 
 /// A child of ours that is killed and collected unless that is done otherwise.
 #[derive(Debug)]
 struct Process(Option<Child>);
+
+impl Process {
+    /// Collects it: it has ended, or is about to.
+    fn collect(mut self) {
+        if let Some(mut process) = self.0.take() {
+            let _ = process.wait();
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|process| !matches!(process.try_wait(), Ok(None)))
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -109,7 +110,7 @@ impl Drop for Process {
 #[derive(Debug, Default)]
 pub(super) struct Builders {
     spares: Mutex<Vec<Builder>>,
-    leaving: Mutex<Vec<Builder>>,
+    leaving: Mutex<Vec<Process>>,
     /// How often somebody tidied. Held meanwhile: one at a time, or there would be too many spares.
     tidied: Mutex<usize>,
 }
@@ -134,9 +135,11 @@ impl Builders {
         }
     }
 
-    /// It has done its work, and clears away what it has replaced. Nobody has to wait for that.
-    pub(super) fn let_go(&self, builder: Builder) {
-        locked(&self.leaving).push(builder);
+    /// It has done its work, and clears away what it has used or replaced. Nobody has to wait for that. The stream is its
+    /// box's from now on.
+    pub(super) fn let_go(&self, builder: Builder) -> UnixStream {
+        locked(&self.leaving).push(builder.process);
+        builder.stream
     }
 
     /// Collects those that are done, and makes spares ready.
@@ -148,13 +151,13 @@ impl Builders {
             locked(&self.spares).push(spare);
         }
         let leaving = std::mem::take(&mut *locked(&self.leaving));
-        leaving.into_iter().for_each(|builder| drop(builder.collect()));
+        leaving.into_iter().for_each(Process::collect);
         Ok(())
     }
 
     /// Collects those that have ended, for callers who never tidy.
     fn forget_ended(&self) {
-        locked(&self.leaving).retain_mut(|builder| !builder.has_ended());
+        locked(&self.leaving).retain_mut(|process| !process.has_ended());
     }
 }
 
@@ -162,7 +165,7 @@ impl Drop for Builders {
     fn drop(&mut self) {
         // Spares end with their fields. The others are not to be killed while they clear away.
         let leaving = std::mem::take(&mut *locked(&self.leaving));
-        leaving.into_iter().for_each(|builder| drop(builder.collect()));
+        leaving.into_iter().for_each(Process::collect);
     }
 }
 

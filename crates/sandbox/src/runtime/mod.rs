@@ -110,8 +110,8 @@ pub(crate) trait Runtime: Send + Sync {
     fn snapshot(&self, id: &str, layer: &str) -> Result<Taken>;
     /// Has somebody look at a box while nothing in it moves.
     fn hold_still(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()>;
-    /// Kills everything in a box but its first process, and puts it on this chain with an empty top.
-    fn restore(&self, id: &str, chain: Vec<String>) -> Result<()>;
+    /// Kills everything in a box but its first process, and puts it on this chain with an empty top. What it is then.
+    fn restore(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo>;
     /// Ends a box and keeps what it has written.
     fn stop(&self, id: &str) -> Result<()>;
     /// Builds a box that was stopped again, around what it had written.

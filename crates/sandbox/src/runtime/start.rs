@@ -86,17 +86,18 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
 
 /// Has a builder build a box, or the guest serve where it is.
 pub(super) fn start(
+    builders: &Builders,
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
 ) -> std::result::Result<Ready, Failed> {
     let (watch, told) = conduct(builder, plan, fds)?;
-    // One that serves is the guest itself and lives on; one that builds has ended or is about to.
+    // One that serves is the guest itself and lives on; one that builds ends when the box goes on.
     let serves = plan.steps.is_empty();
     match (told, watch.spawned) {
         (Ok(()), Some((pid, pidfd))) => {
             let Watch { lacking, builder, .. } = watch;
-            let stream = if serves { builder.keep() } else { builder.collect() };
+            let stream = if serves { builder.keep() } else { builders.let_go(builder) };
             Ok(Ready { pid, pidfd, lacking, stream, committed: false })
         }
         (Ok(()), None) => {
@@ -122,7 +123,7 @@ pub(super) fn carry_out(
     let (watch, told) = conduct(builder, plan, fds)?;
     match told {
         Ok(()) => {
-            builders.let_go(watch.builder);
+            drop(builders.let_go(watch.builder));
             Ok(())
         }
         Err(Failed::Step(failure)) if watch.torn => Err(Unchanged::Between(Some(failure))),

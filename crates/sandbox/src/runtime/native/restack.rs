@@ -38,7 +38,7 @@ use crate::runtime::start::{self, Failed, Parcel, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
 use crate::snapshot::records::Method;
 use crate::snapshot::{self, MemoryTop, Tree, layers};
-use crate::spec::SandboxState;
+use crate::spec::{SandboxInfo, SandboxState};
 
 /// How long somebody who was killed may still hold a box, by what he had started.
 const HELD_MAX: Duration = Duration::from_secs(5);
@@ -557,7 +557,7 @@ impl Native {
         Ok(Taken { method: Method::Rotate, chain, processes: 0 })
     }
 
-    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<()> {
+    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
         let (mut held, means) = Held::take(&self.home, &record, true, || self.means(&record))?;
@@ -568,7 +568,7 @@ impl Native {
         let done = self.restack(&mut record, (means, &mut held), pending, swap);
         let released = held.release(true);
         match done {
-            Ok(()) => released,
+            Ok(()) => released.map(|()| record.info),
             Err(Refused::Other(error)) => Err(error),
             Err(Refused::Busy) => {
                 Err(Error::new(ErrorKind::Failed, "the old root is busy, and was not asked"))
