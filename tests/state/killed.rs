@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::process;
-use glasshouse_sandbox::{ErrorKind, Sandbox, Sandboxes, SnapshotOptions};
+use glasshouse_sandbox::{ErrorKind, Limits, Sandbox, SandboxSpec, Sandboxes, SnapshotOptions};
 
 use crate::rerun::{self, Dice};
 
 /// Rounds of each kind.
 const ROUNDS: usize = 60;
+/// A builder is at work for less, most of the time.
+const WORK_US: usize = 1500;
 /// So many builders at least have to have been hit, or the hunter has found something else.
 const HITS_MIN: usize = 10;
 
@@ -22,20 +24,41 @@ const LOOK: &str = "import os\n\
     if os.path.exists('/workspace/n'): print(open('/workspace/n').read(), end='')";
 const WRITE: &str = "import sys; open('/workspace/n', 'w').write(sys.argv[1])";
 
-/// The builder that works for this process, if there is one.
-fn builder() -> Option<OwnedFd> {
-    for task in std::fs::read_dir("/proc/self/task").ok()? {
-        let children = std::fs::read_to_string(task.ok()?.path().join("children")).unwrap_or_default();
-        for pid in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            let Ok(pidfd) = process::open(pid) else { continue };
-            // Asked after it was opened: a number that was given anew is not taken for a builder.
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if line.starts_with(b"glass-guest\0restack\0") {
-                return Some(pidfd);
-            }
-        }
+/// Children of this process that are called so and live. Quick, and may miss one: a child whose thread ends goes over to
+/// another thread, which may have been looked at already.
+fn glimpse(name: &str) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        found.extend(pids.filter_map(|pid| living_as(pid, name)));
     }
-    None
+    found
+}
+
+/// All of them.
+fn children(name: &str) -> Vec<OwnedFd> {
+    let ours = format!("PPid:\t{}", std::process::id());
+    let is_ours = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == ours)
+    };
+    let entries = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_ours).filter_map(|pid| living_as(pid, name)).collect()
+}
+
+fn living_as(pid: i32, name: &str) -> Option<OwnedFd> {
+    let pidfd = process::open(pid).ok()?;
+    // Asked after it was opened: a number that was given anew is not taken for a builder.
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_it = comm.trim_end() == name || line == format!("glass-guest\0{name}\0").as_bytes();
+    (is_it && !has_ended(&pidfd)).then_some(pidfd)
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    process::wait_end(pidfd.as_fd(), Duration::ZERO).expect("a process can be waited for")
 }
 
 /// Kills every builder it sees, each a little later after its start than could be told beforehand.
@@ -51,12 +74,12 @@ impl Hunter {
         let (ends, counts) = (over.clone(), hits.clone());
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                let Some(pidfd) = builder() else { continue };
-                let wait = dice.lock().expect("nobody panics with it").below(4000);
+                let Some(pidfd) = glimpse("glass-restack").pop() else { continue };
+                let wait = dice.lock().expect("nobody panics with it").below(WORK_US);
                 // To wait for a moment is the point here, not a stand-in for an event.
                 let until = Instant::now() + Duration::from_micros(wait as u64);
                 while Instant::now() < until {}
-                if process::signal(pidfd.as_fd(), 9).is_ok() {
+                if !has_ended(&pidfd) && process::signal(pidfd.as_fd(), 9).is_ok() {
                     counts.fetch_add(1, Ordering::Relaxed);
                 }
                 let _ = process::wait_end(pidfd.as_fd(), Duration::from_secs(10));
@@ -186,6 +209,88 @@ async fn guests(home: PathBuf) {
     rerun::tell(&format!("{} of {ROUNDS} were kept before the kill", kept.len()));
     all_kept(&house, &sandbox, &kept).await;
     rerun::clear(&house, &home).await;
+}
+
+/// Spares are there when a box was given another root more than once.
+async fn spares(home: PathBuf) {
+    let (house, sandbox) = rerun::house(&home).await;
+    for round in 0..ROUNDS / 4 {
+        let value = format!("r{round}");
+        rerun::python(&sandbox, WRITE, &[&value]).await;
+        let kept = sandbox.snapshot(SnapshotOptions::default()).await.expect("it can be kept");
+        rerun::python(&sandbox, WRITE, &["other"]).await;
+        house.settle().await;
+        let waiting = children("spare");
+        assert!(round == 0 || !waiting.is_empty(), "round {round}: nobody waits");
+        for spare in &waiting {
+            process::signal(spare.as_fd(), 9).expect("it is ours to kill");
+        }
+        // One in two is found dead, the others may be just dying.
+        if round % 2 == 0 {
+            for spare in &waiting {
+                assert!(process::wait_end(spare.as_fd(), Duration::from_secs(10)).expect("it ends"));
+            }
+        }
+        sandbox.restore(&kept.id).await.expect("another one does it");
+        assert_eq!(rerun::python(&sandbox, LOOK, &[]).await, value);
+        let forked = sandbox.fork(1).await.expect("another one does it");
+        assert_eq!(rerun::python(&forked[0], LOOK, &[]).await, value);
+        forked[0].destroy().await.expect("it can be removed");
+    }
+    rerun::clear(&house, &home).await;
+    let waiting = children("spare");
+    assert!(!waiting.is_empty(), "nobody waits");
+    drop((sandbox, house));
+    // The box's driver holds the house too, and ends with the box.
+    for spare in &waiting {
+        assert!(process::wait_end(spare.as_fd(), Duration::from_secs(10)).expect("it can be waited for"));
+    }
+}
+
+/// Boxes of other kinds are built and changed by spares like all others.
+async fn kinds(home: PathBuf) {
+    let (house, first) = rerun::house(&home).await;
+    let limits = Limits { disk_bytes: Some(8 << 20), ..Limits::default() };
+    for spec in [
+        SandboxSpec { limits: limits.clone(), ..rerun::spec() },
+        SandboxSpec { deterministic: true, ..rerun::spec() },
+        SandboxSpec { limits, deterministic: true, ..rerun::spec() },
+    ] {
+        // From the second on, there are spares.
+        for _ in 0..2 {
+            first.reset().await.expect("it can be put back");
+        }
+        house.settle().await;
+        assert!(!children("spare").is_empty(), "nobody waits");
+        let sandbox = house.create(spec).await.expect("a spare builds it");
+        for value in ["one", "two", "three"] {
+            rerun::python(&sandbox, WRITE, &[value]).await;
+            let kept = sandbox.snapshot(SnapshotOptions::default()).await.expect("it can be kept");
+            sandbox.reset().await.expect("it can be put back");
+            assert_eq!(rerun::python(&sandbox, LOOK, &[]).await, "");
+            sandbox.restore(&kept.id).await.expect("it can be put back");
+            rerun::python(&sandbox, WRITE, &["other"]).await;
+            sandbox.restore(&kept.id).await.expect("it can be put back");
+            assert_eq!(rerun::python(&sandbox, LOOK, &[]).await, value);
+            house.settle().await;
+            let forked = sandbox.fork(1).await.expect("it can be forked");
+            assert_eq!(rerun::python(&forked[0], LOOK, &[]).await, value);
+            assert_eq!(forked[0].info().deterministic, sandbox.info().deterministic);
+            assert_eq!(forked[0].info().uncontrolled, sandbox.info().uncontrolled);
+            forked[0].destroy().await.expect("it can be removed");
+        }
+    }
+    rerun::clear(&house, &home).await;
+}
+
+#[test]
+fn spares_serve_boxes_of_every_kind() {
+    rerun::each("killed::spares_serve_boxes_of_every_kind", kinds);
+}
+
+#[test]
+fn a_killed_spare_is_replaced_and_none_outlives_its_house() {
+    rerun::each("killed::a_killed_spare_is_replaced_and_none_outlives_its_house", spares);
 }
 
 #[test]

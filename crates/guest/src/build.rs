@@ -7,13 +7,14 @@
 
 mod overlay;
 mod pin;
+mod swap;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::mount::{self, Attributes};
 use glasshouse_linux::namespace::{self, Flags, Fork};
-use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
@@ -23,7 +24,7 @@ use glasshouse_protocol::{Request, frame};
 use crate::startup::Startup;
 
 /// Where both sides mount what they need for a moment, in mount namespaces of their own.
-const SCRATCH: &str = "/tmp";
+pub(crate) const SCRATCH: &str = "/tmp";
 
 /// What the place of a root's top is called, before the number of the root.
 pub(crate) const TOP_NAME: &str = "t";
@@ -58,12 +59,14 @@ pub(crate) struct Knobs {
 struct Stumble {
     on: String,
     source: io::Error,
+    /// A box that lives was left half changed by it.
+    torn: bool,
 }
 
 type StepResult = Result<(), Stumble>;
 
 fn on<T, E: Into<io::Error>>(what: impl Into<String>, result: Result<T, E>) -> Result<T, Stumble> {
-    result.map_err(|e| Stumble { on: what.into(), source: e.into() })
+    result.map_err(|e| Stumble { on: what.into(), source: e.into(), torn: false })
 }
 
 /// What one of the two processes holds while it builds.
@@ -82,24 +85,35 @@ struct Site {
     namespaces: Vec<OwnedFd>,
     /// What could not be pinned, and why.
     lacking: Vec<String>,
+    /// A mount namespace with nothing in it, if there was time to make one. Held to the end: to let go of the last of a
+    /// namespace takes its time.
+    workshop: Option<OwnedFd>,
+    /// What a box that lives had. It is let go by our end, which takes longer and holds up nobody.
+    left: Vec<OwnedFd>,
 }
 
 /// Builds. In the builder: nothing comes back. In the box's first process: what it needs to go on.
-pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
-    process::die_with_parent()?;
-    let mut site = Site::default();
+///
+/// It does not die with its maker, whose threads come and go: its own part ends by itself, and the first process waits
+/// for a word that a maker who is gone does not say.
+pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
+    let mut site = Site { workshop: start.workshop.take(), ..Site::default() };
     let mut side = Side::Builder;
     let mut from_builder = None;
+    // Open in the first process until it is all there: its builder ends after that, and not while it would only be in the
+    // way.
+    let mut done = None;
     let steps = start.plan.steps.clone();
     for (index, planned) in steps.iter().enumerate() {
         if planned.side != side {
             continue;
         }
         let result = match (&planned.step, fault(&start.plan, index)) {
-            (_, Some(errno)) => Err(Stumble { on: "a fault made on purpose".into(), source: errno }),
+            (_, Some(errno)) => on("a fault made on purpose", Err(errno)),
             (Step::Spawn { namespaces, owner }, None) => match spawn(&start, namespaces, *owner, &mut site) {
                 Ok(Some(socket)) => {
                     side = Side::Box;
+                    site.workshop = None;
                     from_builder = Some(socket);
                     Ok(())
                 }
@@ -110,14 +124,20 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
         if let Err(stumble) = result {
             return fail(&start, index, &planned.step, stumble);
         }
-        if let Some(socket) = from_builder.take()
-            && !receive_mounts(socket.as_fd(), &steps, &mut site)?
-        {
-            // The builder failed, and has told the host.
-            process::exit_now(1);
+        if let Some(socket) = from_builder.take() {
+            if !receive_mounts(socket.as_fd(), &steps, &mut site)? {
+                // The builder failed, and has told the host.
+                process::exit_now(1);
+            }
+            done = Some(socket);
         }
     }
     if side == Side::Builder {
+        if let Some(child) = site.to_child.take() {
+            let mut word = [0];
+            // Nothing is ever said: it is closed.
+            let _ = descriptor::receive_with_fds(child.as_fd(), &mut word);
+        }
         return Ok(None);
     }
     if start.plan.guest.pinned.is_some() {
@@ -125,6 +145,7 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
     start.await_commit()?;
+    drop(done);
     let Site { proc, devpts, knobs, namespaces, top, .. } = site;
     Ok(Some(Built { start, proc, devpts, knobs, namespaces, top }))
 }
@@ -132,12 +153,15 @@ pub(crate) fn build(start: Startup) -> io::Result<Option<Built>> {
 /// Gives a box that lives another root. All steps run here; the box knows of it only by what it sees afterwards.
 ///
 /// It does not die with its maker: half of it would be worse than all of it, and it waits for nobody.
-pub(crate) fn restack(start: Startup) -> io::Result<()> {
+pub(crate) fn restack(mut start: Startup) -> io::Result<()> {
+    // For whoever looks at the list of processes: it is at work.
+    let _ = rustix::thread::set_name(c"glass-restack");
     caps::set_dumpable(false)?;
-    let mut site = Site { user_namespace: start.fds.copy(FdRole::UserNamespace)?, ..Site::default() };
+    let user_namespace = start.fds.copy(FdRole::UserNamespace)?;
+    let mut site = Site { user_namespace, workshop: start.workshop.take(), ..Site::default() };
     for (index, planned) in start.plan.steps.iter().enumerate() {
         let result = match fault(&start.plan, index) {
-            Some(errno) => Err(Stumble { on: "a fault made on purpose".into(), source: errno }),
+            Some(errno) => on("a fault made on purpose", Err(errno)),
             None => run(&planned.step, &start, &mut site),
         };
         if let Err(stumble) = result {
@@ -172,7 +196,7 @@ fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
 fn fail<T>(start: &Startup, index: usize, step: &Step, stumble: Stumble) -> io::Result<T> {
     let errno = stumble.source.raw_os_error().unwrap_or(0);
     let failure = StepFailure { index, step: step.name().into(), on: stumble.on, errno };
-    start.report(&Report::Failed(failure))?;
+    start.report(&if stumble.torn { Report::Torn(failure) } else { Report::Failed(failure) })?;
     Err(stumble.source)
 }
 
@@ -225,16 +249,18 @@ fn receive_mounts(
     let mut word = [0; 8];
     let (n, fds) = descriptor::receive_with_fds(builder, &mut word)?;
     let mut fds = fds.into_iter();
-    for planned in steps.iter().filter(|planned| planned.side == Side::Builder) {
-        match &planned.step {
-            Step::Overlay { top, .. } => {
-                site.root = fds.next();
-                site.top = if matches!(top, Top::Memory { .. }) { fds.next() } else { None };
-            }
-            Step::HostTree { target, .. } => {
-                site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
-            }
-            _ => {}
+    let outside =
+        || steps.iter().filter(|planned| planned.side == Side::Builder).map(|planned| &planned.step);
+    // In the order in which they are handed over.
+    for step in outside() {
+        if let Step::Overlay { top, .. } = step {
+            site.root = fds.next();
+            site.top = if matches!(top, Top::Memory { .. }) { fds.next() } else { None };
+        }
+    }
+    for step in outside() {
+        if let Step::HostTree { target, .. } = step {
+            site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
         }
     }
     Ok(n > 0)
@@ -244,7 +270,10 @@ fn receive_mounts(
 #[expect(clippy::too_many_lines, reason = "one straight list, a paragraph a step")]
 fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
     match step {
-        Step::PrivateMounts => on("mount namespace", namespace::private_mounts()),
+        Step::PrivateMounts => match site.workshop {
+            Some(_) => Ok(()),
+            None => on("mount namespace", namespace::private_mounts()),
+        },
         Step::Spawn { .. } => Ok(()),
         Step::MapIds { uids, gids, deny_setgroups } => {
             let lines = |map: &[glasshouse_protocol::plan::IdMap]| -> Vec<(u32, u32, u32)> {
@@ -256,7 +285,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::Overlay { .. } => {
-            let (root, top) = overlay::mount(step, site.user_namespace.as_ref())?;
+            let (root, top) = overlay::mount(step, site.user_namespace.as_ref(), site.workshop.as_ref())?;
             (site.root, site.top) = (Some(root), top);
             Ok(())
         }
@@ -278,7 +307,11 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
                 on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
             on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
         }
-        Step::EnterUser => on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?)),
+        Step::EnterUser => {
+            // Not ours any more from in there.
+            site.workshop = None;
+            on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))
+        }
         Step::LeaveTop { generation } => {
             let top = on("top", site.top.as_ref().ok_or(io::Error::from(Errno::BADF)))?;
             let body = serde_json::to_vec(&Request::Top { generation: *generation });
@@ -294,13 +327,10 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         Step::ReplaceRoot { moved, quiet, read_only, become_root, fresh } => {
             on("mount namespace", namespace::enter(given(start, FdRole::MountNamespace)?))?;
             on("report", start.report(&Report::Changing))?;
-            replace_root(root(site)?, moved, *quiet, *read_only)?;
-            let refreshed = refresh_all(start, fresh, *become_root);
-            if refreshed.is_err() {
-                // It stands on its new root already: a failed step would be taken for the old one.
-                process::exit_now(1);
-            }
-            refreshed
+            let leaves = fresh.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>();
+            site.left = swap::replace_root(root(site)?, (moved, &leaves), *quiet, *read_only)?;
+            // It stands on its new root already: what fails now leaves neither the old state nor the new one.
+            swap::refresh_all(start, fresh, *become_root).map_err(|stumble| Stumble { torn: true, ..stumble })
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
         Step::JoinCgroups => {
@@ -370,72 +400,6 @@ fn given(start: &Startup, role: FdRole) -> Result<BorrowedFd<'_>, Stumble> {
     on("descriptors", start.fds.get(role).ok_or(io::Error::from(Errno::BADF)))
 }
 
-/// Puts the new root over the old one, moves what is mounted there, and pivots. If it fails, everything is where it was.
-fn replace_root(new: BorrowedFd<'_>, moved: &[String], quiet: bool, read_only_root: bool) -> StepResult {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let old = on("/", rustix::fs::openat(CWD, "/", flags, Mode::empty()))?;
-    if quiet {
-        on("the old root", mount::close_to_writers(old.as_fd()))?;
-    }
-    let mut way_back = Vec::new();
-    // A mount that is attached nowhere takes no others.
-    let done = on("the new root", mount::attach(new, old.as_fd()))
-        .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
-        .and_then(|()| match read_only_root {
-            true => on("/", mount::set_attributes(new, read_only(), false)),
-            false => Ok(()),
-        })
-        .and_then(|()| on("/", mount::pivot(new)));
-    if done.is_err() {
-        for (mount, place) in way_back.iter().rev() {
-            let _ = mount::attach(mount.as_fd(), place.as_fd());
-        }
-        let _ = rustix::process::fchdir(new).map(|()| mount::detach("."));
-        if quiet {
-            let _ = mount::open_to_writers(old.as_fd());
-        }
-    }
-    done
-}
-
-/// A mount, and where it was.
-type Moved = (OwnedFd, OwnedFd);
-
-fn move_all(
-    old: BorrowedFd<'_>,
-    new: BorrowedFd<'_>,
-    paths: &[String],
-    way_back: &mut Vec<Moved>,
-) -> StepResult {
-    for path in paths {
-        let Some(mounted) = on(path, mount::mounted_at(old, path))? else { continue };
-        let place = on(path, mount::find_or_make_dir(new, path))?;
-        on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
-        // What it covered is in sight again.
-        way_back.push((mounted, on(path, mount::find(old, path))?));
-    }
-    Ok(())
-}
-
-/// Directories in memory, empty again; they belong to the root of the box.
-fn refresh_all(start: &Startup, fresh: &[(String, u64)], become_root: bool) -> StepResult {
-    if become_root && !fresh.is_empty() {
-        on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))?;
-        on("root of the box", identity::become_user(0, 0, Some(&[])))?;
-    }
-    fresh.iter().try_for_each(|(path, bytes)| refresh(path, *bytes))
-}
-
-/// A directory in memory, empty again.
-fn refresh(path: &str, bytes: u64) -> StepResult {
-    let size = bytes.to_string();
-    let attributes = Attributes { no_exec: path == "/dev/shm", ..Attributes::default() };
-    let options = [("size", Some(&*size)), ("mode", Some("1777"))];
-    let tmpfs = on("tmpfs", mount::make("tmpfs", &options, attributes))?;
-    on(path, mount::detach(path))?;
-    on(path, mount::attach_at(tmpfs.as_fd(), path))
-}
-
 fn open() -> Attributes {
     Attributes::default()
 }
@@ -454,8 +418,7 @@ fn copy_checked(source: &Source, recursive: bool) -> Result<OwnedFd, Stumble> {
     let tree = on(&source.path, mount::copy_tree(&source.path, recursive))?;
     let now = on(&source.path, mount::identity(tree.as_fd()))?;
     if now != (source.dev, source.ino) {
-        let error = io::Error::from(Errno::STALE);
-        return Err(Stumble { on: format!("{} (it was replaced meanwhile)", source.path), source: error });
+        return on(format!("{} (it was replaced meanwhile)", source.path), Err(Errno::STALE));
     }
     Ok(tree)
 }
@@ -508,15 +471,36 @@ fn proc(site: &mut Site, step: &Step) -> StepResult {
         on(path, mount::set_attributes(copy.as_fd(), Attributes { read_only: true, ..attributes }, true))?;
         on(path, mount::attach(copy.as_fd(), place.as_fd()))?;
     }
-    for path in masked {
-        let Some(place) = find_existing(&proc, path)? else { continue };
-        let stat = on(path, rustix::fs::statat(&place, c"", AtFlags::EMPTY_PATH))?;
-        let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-        let cover = on(path, mount::copy_tree(if is_dir { "/tmp/d" } else { "/tmp/f" }, false))?;
-        on(path, mount::set_attributes(cover.as_fd(), Attributes { read_only: true, ..attributes }, false))?;
-        on(path, mount::attach(cover.as_fd(), place.as_fd()))?;
-    }
+    mask(&proc, masked, Attributes { read_only: true, ..attributes })?;
     site.proc = Some(proc);
+    Ok(())
+}
+
+/// Covers files with an empty file and directories with an empty directory, as far as this kernel has them. They are many,
+/// so each takes as few calls as can be: the kernel says whether a cover is of the wrong kind.
+fn mask(proc: &OwnedFd, paths: &[String], attributes: Attributes) -> StepResult {
+    let cover = |path: &str, with: &str| -> Result<OwnedFd, Stumble> {
+        let cover = on(path, mount::copy_tree(with, false))?;
+        on(path, mount::set_attributes(cover.as_fd(), attributes, false))?;
+        Ok(cover)
+    };
+    let mut unused = None;
+    for path in paths {
+        let file = unused.take().map_or_else(|| cover(path, "/tmp/f"), Ok)?;
+        match mount::attach_in(file.as_fd(), proc.as_fd(), path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => unused = Some(file),
+            Err(e)
+                if [Errno::INVAL, Errno::NOTDIR]
+                    .iter()
+                    .any(|kind| e.raw_os_error() == Some(kind.raw_os_error())) =>
+            {
+                unused = Some(file);
+                let directory = cover(path, "/tmp/d")?;
+                on(path, mount::attach_in(directory.as_fd(), proc.as_fd(), path))?;
+            }
+            done => on(path, done)?,
+        }
+    }
     Ok(())
 }
 

@@ -23,9 +23,25 @@ use std::os::fd::AsFd;
 
 use glasshouse_linux::{descriptor, process, reach, rustix};
 
-/// Builds the box that the plan describes, becomes its first process, and serves until the box ends.
+/// Builds the box that the plan describes, becomes its first process, and serves until the box ends. Or, if that is what
+/// the plan is for, gives a box that lives another root, and ends.
 pub fn jail() -> io::Result<()> {
-    let start = startup::Startup::receive()?;
+    carry_out(startup::Startup::receive()?)
+}
+
+/// The same, executed before there is a plan: what any plan needs is made ready meanwhile. A host that never sends one
+/// closes, or is gone.
+pub fn spare() -> io::Result<()> {
+    match startup::Startup::await_plan()? {
+        Some(start) => carry_out(start),
+        None => Ok(()),
+    }
+}
+
+fn carry_out(start: startup::Startup) -> io::Result<()> {
+    if !start.plan.spawns() {
+        return build::restack(start);
+    }
     match build::build(start)? {
         Some(built) => agent::run(built),
         None => Ok(()),
@@ -36,11 +52,6 @@ pub fn jail() -> io::Result<()> {
 pub fn serve() -> io::Result<()> {
     let start = startup::Startup::receive()?;
     agent::run(build::outside(start)?)
-}
-
-/// Gives a box that lives another root, and ends.
-pub fn restack() -> io::Result<()> {
-    build::restack(startup::Startup::receive()?)
 }
 
 /// Opens what its owner may not read, for whoever started it, until he is gone. It knows of no box.

@@ -1,6 +1,7 @@
-//! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
-//! it is; `glass-guest restack` gives a box that lives another root. All read their plan from the socket at descriptor 0.
-//! `glass-guest read` has no plan: it reads what its maker owns and may not read, and is asked over that socket.
+//! The guest's program: `glass-guest jail` builds a box and becomes its first process, or gives a box that lives another
+//! root; `glass-guest spare` does the same, and is executed ahead of time; `glass-guest serve` serves where it is. All read
+//! their plan from the socket at descriptor 0. `glass-guest read` has no plan: it reads what its maker owns and may not
+//! read, and is asked over that socket.
 
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ fn main() -> ExitCode {
     let mode = std::env::args().nth(1);
     let result = match mode.as_deref() {
         Some("jail") => glasshouse_guest::jail(),
-        Some("restack") => glasshouse_guest::restack(),
+        Some("spare") => glasshouse_guest::spare(),
         Some("read") => glasshouse_guest::read(),
         Some("serve") => glasshouse_guest::serve(),
         _ => {

@@ -3,9 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use glasshouse_linux::{descriptor, process, rustix};
+use glasshouse_linux::{descriptor, namespace, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
 use glasshouse_protocol::plan::{FdRole, Plan, Report};
+
+use crate::build::SCRATCH;
 
 /// The plan, what came with it, and the socket to the host.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct Startup {
     pub(crate) plan: Plan,
     pub(crate) fds: Fds,
     pub(crate) host: OwnedFd,
+    /// A mount namespace that was made while we waited for the plan, with nothing in it.
+    pub(crate) workshop: Option<OwnedFd>,
 }
 
 /// Descriptors by what they are for.
@@ -41,12 +45,19 @@ impl Fds {
 
 impl Startup {
     pub(crate) fn receive() -> io::Result<Startup> {
-        // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
-        descriptor::close_from(3)?;
-        process::default_signals();
-        // Executed from memory, it would be called by the number of a descriptor.
-        let _ = rustix::thread::set_name(c"glass-guest");
-        let host = descriptor::take_stdin()?;
+        let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed before it sent a plan");
+        Startup::receive_from(begin()?, None)?.ok_or_else(closed)
+    }
+
+    /// Makes ready what any plan needs, and waits for one for as long as the host may want it. `None`: it never will.
+    pub(crate) fn await_plan() -> io::Result<Option<Startup>> {
+        let host = begin()?;
+        let workshop = namespace::empty_mounts(SCRATCH)?;
+        process::touch_memory();
+        Startup::receive_from(host, workshop)
+    }
+
+    fn receive_from(host: OwnedFd, workshop: Option<OwnedFd>) -> io::Result<Option<Startup>> {
         let mut decoder = Decoder::default();
         let mut fds = Vec::new();
         let mut buffer = vec![0; 16 * 1024];
@@ -54,10 +65,7 @@ impl Startup {
             let (n, mut received) = descriptor::receive_with_fds(host.as_fd(), &mut buffer)?;
             fds.append(&mut received);
             if n == 0 {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "the host closed before it sent a plan",
-                ));
+                return Ok(None);
             }
             decoder.feed(&buffer[..n]);
             if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
@@ -70,7 +78,7 @@ impl Startup {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let fds = Fds(plan.fds.iter().copied().zip(fds).collect());
-        Ok(Startup { plan, fds, host })
+        Ok(Some(Startup { plan, fds, host, workshop }))
     }
 
     pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
@@ -89,6 +97,16 @@ impl Startup {
         }
         Ok(())
     }
+}
+
+/// Leaves behind what was inherited. The socket to the host.
+fn begin() -> io::Result<OwnedFd> {
+    // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
+    descriptor::close_from(3)?;
+    process::default_signals();
+    // Executed from memory, it would be called by the number of a descriptor.
+    let _ = rustix::thread::set_name(c"glass-guest");
+    descriptor::take_stdin()
 }
 
 fn send(host: BorrowedFd<'_>, report: &Report) -> io::Result<()> {

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, readlinkat, unlinkat};
 use glasshouse_linux::rustix::io::Errno;
-use glasshouse_linux::{cgroup, process, rustix};
+use glasshouse_linux::{cgroup, mount, process, rustix};
 use glasshouse_protocol::plan::Tracking;
 
 use crate::build::TOP_NAME;
@@ -25,6 +25,8 @@ use crate::build::TOP_NAME;
 const SPARE_MAX: usize = 8;
 /// Bytes of a process's words that are told.
 const NAME_BYTES_MAX: u64 = 256;
+/// What the list of a box's mounts usually takes.
+const MOUNTS_BYTES: usize = 16 * 1024;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
 
@@ -41,6 +43,8 @@ pub(crate) struct Tracker {
     spare: Vec<Directory>,
     lingering: Vec<Directory>,
     made: u64,
+    /// The number of the mount that was our root when we last looked, and which root that was.
+    root_seen: Cell<Option<(u64, u64)>>,
 }
 
 #[derive(Debug)]
@@ -71,7 +75,8 @@ struct Tag {
 
 impl Tracker {
     pub(crate) fn new(tracking: Tracking, tree: Option<OwnedFd>, proc: Option<OwnedFd>) -> Tracker {
-        Tracker { tracking, tree, proc, spare: Vec::new(), lingering: Vec::new(), made: 0 }
+        let (spare, lingering, root_seen) = (Vec::new(), Vec::new(), Cell::new(None));
+        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen }
     }
 
     /// Makes a mark for a command that is about to start.
@@ -140,12 +145,27 @@ impl Tracker {
             && matches!((look("/proc/.."), look("/")), (Ok(a), Ok(b)) if a == b)
     }
 
-    /// Which of its roots the box has, as its mounts tell. The first one, where they tell nothing.
+    /// Which of its roots the box has. The list of mounts is long to write for the kernel, so it is asked for only when the
+    /// root is another mount than it was.
     pub(crate) fn generation(&self) -> u64 {
+        let mount = mount::unique_number("/");
+        if let (Some(mount), Some((seen, generation))) = (mount, self.root_seen.get())
+            && mount == seen
+        {
+            return generation;
+        }
+        let generation = self.told_generation();
+        self.root_seen.set(mount.map(|mount| (mount, generation)));
+        generation
+    }
+
+    /// The same, as its mounts tell. The first one, where they tell nothing.
+    fn told_generation(&self) -> u64 {
         let Some(proc) = &self.proc else { return 0 };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let Ok(file) = openat(proc, "self/mountinfo", flags, Mode::empty()) else { return 0 };
-        let mut text = String::new();
+        // Without room, it would be read in pieces that grow from almost nothing.
+        let mut text = String::with_capacity(MOUNTS_BYTES);
         let _ = io::Read::read_to_string(&mut std::fs::File::from(file), &mut text);
         let root = text.lines().rev().find(|line| line.split(' ').nth(4) == Some("/"));
         let upper = root.and_then(|line| line.split("upperdir=").nth(1));

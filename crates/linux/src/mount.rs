@@ -113,6 +113,12 @@ pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_mount(mount, "", target, "", flags)?)
 }
 
+/// Attaches a detached mount on top of what is at a path below `dir`, a file system that we made ourselves and that holds no
+/// links to be afraid of.
+pub fn attach_in(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+    Ok(move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
 /// The mount at a path below `root`, by descriptor; `None` if nothing is mounted there.
 pub fn mounted_at(root: BorrowedFd<'_>, path: &str) -> io::Result<Option<OwnedFd>> {
     let place = match find(root, path) {
@@ -154,25 +160,43 @@ pub fn make(kind: &str, options: &[(&str, Option<&str>)], attributes: Attributes
 
 /// What is at a path below `root`: the kernel refuses to leave the root, and to follow any link on the way.
 pub fn find(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    Ok(rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), BELOW)?)
 }
+
+/// How paths below a root are looked up.
+const BELOW: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// The directory at a path below `root`, made with its parents if it is missing. Links are refused.
 pub fn find_or_make_dir(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let mut at = root.try_clone_to_owned()?;
+    let mut at: Option<OwnedFd> = None;
     for part in path.split('/').filter(|part| !part.is_empty()) {
-        match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        at = find(at.as_fd(), part)?;
-        let stat = rustix::fs::fstat(&at)?;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Directory {
-            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
-        }
+        let dir = at.as_ref().map_or(root, AsFd::as_fd);
+        at = Some(match find_dir(dir, part) {
+            Err(rustix::io::Errno::NOENT) => {
+                match rustix::fs::mkdirat(dir, part, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                find_dir(dir, part)?
+            }
+            found => found?,
+        });
     }
-    Ok(at)
+    at.map_or_else(|| root.try_clone_to_owned(), Ok)
+}
+
+fn find_dir(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), BELOW)
+}
+
+/// The number of the mount that a path of our own is in, which no other mount ever gets. `None`: this kernel has none (before
+/// 6.8).
+pub fn unique_number(path: &str) -> Option<u64> {
+    let wanted = rustix::fs::StatxFlags::from_bits_retain(libc::STATX_MNT_ID_UNIQUE);
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted).ok()?;
+    (stat.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0).then_some(stat.stx_mnt_id)
 }
 
 /// Device and inode of what a descriptor refers to.

@@ -4,7 +4,10 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
+
+use crate::mount;
 
 /// Be born in the cgroup whose directory is named. (libc's constant of this name is cut to 32 bits.)
 pub(crate) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -106,8 +109,41 @@ pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
 /// A mount namespace of our own from which nothing propagates.
 pub fn private_mounts() -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
+    stop_propagation()
+}
+
+fn stop_propagation() -> io::Result<()> {
     let flags = rustix::mount::MountPropagationFlags::REC | rustix::mount::MountPropagationFlags::PRIVATE;
     Ok(rustix::mount::mount_change("/", flags)?)
+}
+
+/// Makes a mount namespace that holds nothing but an empty directory in memory, and comes back. `None`: we may not.
+///
+/// It costs no more to enter later than any other, while one that is a copy of ours costs what all of our mounts do, and
+/// would keep what is unmounted here meanwhile. `scratch` is a directory that is covered for a moment, seen by nobody.
+pub fn empty_mounts(scratch: &str) -> io::Result<Option<OwnedFd>> {
+    let open = |dir: BorrowedFd<'_>, name: &str, flags: OFlags| {
+        rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())
+    };
+    // What is opened below this later is of the namespace that we are in then, where there is no /proc.
+    let spaces = open(rustix::fs::CWD, "/proc/self/ns", OFlags::PATH | OFlags::DIRECTORY)?;
+    let home = open(spaces.as_fd(), "mnt", OFlags::RDONLY)?;
+    let root = open(rustix::fs::CWD, "/", OFlags::PATH | OFlags::DIRECTORY)?;
+    if unshare(UnshareFlags::NEWNS).is_err() {
+        return Ok(None);
+    }
+    let options = [("size", Some("1m")), ("mode", Some("0755"))];
+    let made = stop_propagation().and_then(|()| {
+        let tmpfs = mount::make("tmpfs", &options, mount::Attributes::default())?;
+        mount::attach_at(tmpfs.as_fd(), scratch)?;
+        mount::pivot(tmpfs.as_fd())?;
+        Ok(open(spaces.as_fd(), "mnt", OFlags::RDONLY)?)
+    });
+    enter(home.as_fd())?;
+    // Entering leads to the top of the namespace, which need not be where we were.
+    rustix::process::fchdir(&root)?;
+    rustix::process::chroot(c".")?;
+    Ok(made.ok())
 }
 
 /// Enters a namespace, whichever kind it is. Our process has one thread.

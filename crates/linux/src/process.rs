@@ -163,11 +163,6 @@ pub fn default_signals() {
     }
 }
 
-/// Ends with its parent. Races are the caller's: look at the parent after the call.
-pub fn die_with_parent() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
-}
-
 /// Orphans below us become our children.
 pub fn adopt_orphans() -> io::Result<()> {
     // SAFETY: the call takes numbers only.
@@ -175,6 +170,14 @@ pub fn adopt_orphans() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Touches all of our memory, so that nothing of it has to be fetched when it is needed. Where that is not allowed, it is
+/// fetched then.
+pub fn touch_memory() {
+    if rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT).is_ok() {
+        let _ = rustix::mm::munlockall();
+    }
 }
 
 /// Gives memory that was freed back to the kernel, where the allocator would keep it for later.

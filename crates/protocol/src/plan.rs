@@ -11,7 +11,8 @@
 //!   └───────── commit ──────────────────────────────────▶│ serves (no commit: it exits)
 //! ```
 //! A box that lives is given another root by the same means: the plan's steps all run in the builder, which enters the
-//! box's namespaces by descriptor and is gone when it is done (`glass-guest restack`).
+//! box's namespaces by descriptor and is gone when it is done. A builder may be executed before there is a plan
+//! (`glass-guest spare`).
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,13 @@ pub struct Plan {
     /// For tests: make one step fail.
     #[serde(default)]
     pub fault: Option<Fault>,
+}
+
+impl Plan {
+    /// Whether a box comes of it. Else it is for one that lives.
+    pub fn spawns(&self) -> bool {
+        self.steps.iter().any(|planned| matches!(planned.step, Step::Spawn { .. }))
+    }
 }
 
 /// A step, and where it runs.
@@ -103,7 +111,8 @@ pub enum FdRole {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// A mount namespace of the builder's own, so that what it mounts is seen by nobody.
+    /// A mount namespace of the builder's own, so that what it mounts is seen by nobody. A builder that was executed
+    /// ahead of time has made one already, and enters it when it has taken the layers from the host's.
     PrivateMounts,
     /// Start the box's first process in these new namespaces.
     Spawn {
@@ -420,6 +429,8 @@ pub enum Report {
     },
     /// A step failed. The process has ended.
     Failed(StepFailure),
+    /// A step failed, and left a box that lives neither as it was nor as it should be. The process has ended.
+    Torn(StepFailure),
 }
 
 /// A step that failed.

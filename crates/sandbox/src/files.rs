@@ -21,8 +21,8 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::exec::ExecInput;
 use crate::limits::{COPY_OUT_BYTES, READ_FILE_BYTES, STEP_CONTENT_BYTES};
 use crate::sandbox::Sandbox;
-use crate::sandboxes::blocking;
 use crate::state::steps::Done;
+use crate::threads::blocking;
 
 /// What steps are called on record that are operations on files by a caller.
 pub(crate) const FILE_STEP: &str = "file";

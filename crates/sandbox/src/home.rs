@@ -331,7 +331,18 @@ impl Home {
         Ok(())
     }
 
-    fn empty_trash_of(&self, id: &str) -> Result<()> {
+    /// Takes a part of a box away, at once for everybody who looks. Its name in the trash, for whoever removes it.
+    pub(crate) fn throw_away(&self, id: &str, part: &str) -> Result<Option<String>> {
+        let name = format!("{id}.{part}");
+        let from = self.box_dir(id).join(part);
+        match fs::rename(&from, self.path.join("trash").join(&name)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            renamed => renamed.context(format_args!("take {} away", from.display())).map(|()| Some(name)),
+        }
+    }
+
+    /// Removes one thing that is on its way out.
+    pub(crate) fn empty_trash_of(&self, id: &str) -> Result<()> {
         let trash = File::open(self.path.join("trash")).context("open the trash")?;
         tree::remove(trash.as_fd(), id).context(format_args!("remove what box {id} left"))
     }

@@ -35,6 +35,7 @@ mod snapshot;
 mod spec;
 mod state;
 mod task;
+mod threads;
 pub mod tools;
 
 pub use error::{Error, ErrorKind, Result};

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_trace::{Retention, prune};
-use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::client::Link;
@@ -13,13 +12,14 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
-use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
 use crate::spec::{Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::state::steps::Steps;
+use crate::threads::blocking;
 use crate::tools::{self, RustTool};
 
 /// Where the house stands.
@@ -390,22 +390,6 @@ impl Sandboxes {
     pub fn blobs_dir(&self) -> PathBuf {
         self.inner.home.path("blobs")
     }
-}
-
-/// Runs what blocks where it holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    // Not tokio's own threads: those panic where the host has no thread left to give.
-    static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
-    let broken_off = |_| Error::new(ErrorKind::Failed, "the work was broken off");
-    let _room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
-    let (answer, wait) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("glasshouse".into()).spawn(move || {
-        let _ = answer.send(work());
-    });
-    thread.context("start a thread (is the limit of processes reached?)")?;
-    wait.await.map_err(broken_off)?
 }
 
 /// Ten letters that are easy to read and to say, at random.

@@ -17,11 +17,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::home::BoxRecord;
 use crate::image::Base;
 use crate::sandbox::Sandbox;
-use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
+use crate::sandboxes::{Sandboxes, check_name, new_id};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::{self, layers};
-use crate::spec::{Image, SandboxInfo, SandboxSpec};
+use crate::spec::{Image, RuntimeKind, SandboxInfo, SandboxSpec};
 use crate::task::TaskInfo;
+use crate::threads::blocking;
 
 /// How a snapshot is to be taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,21 +39,26 @@ impl Sandboxes {
     /// Keeps the state of a box. The answer says how; processes are not part of it.
     pub async fn snapshot(&self, name: &str, options: SnapshotOptions) -> Result<SnapshotInfo> {
         check_name(options.name.as_deref())?;
-        let info = self.info(name).await?;
-        let (house, id) = (self.clone(), info.id.clone());
-        let taken = blocking(move || house.take(&id, options, None)).await?;
+        let (house, id) = (self.clone(), self.home().resolve(name)?);
+        let (info, taken) = blocking(move || {
+            let _share = house.home().store_shared()?;
+            let before = house.on_record(&id)?;
+            Ok((before.info.clone(), house.take_of(before, options, None)?))
+        })
+        .await?;
         self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()), None);
-        if taken.method == Method::Rotate {
-            self.compact_later(info.id);
-        }
+        self.tidy_later(info.runtime, (taken.method == Method::Rotate).then_some(info.id));
         Ok(taken)
     }
 
-    /// Merges layers of a box's chain beside all else. Who ends before it is done has only a longer chain.
-    fn compact_later(&self, id: String) {
+    /// Tidies beside all else, and merges layers of a box's chain. Who ends before it is done has only a longer chain.
+    pub(crate) fn tidy_later(&self, runtime: RuntimeKind, compact: Option<String>) {
         let house = self.clone();
         self.chore(async move {
             let _ = blocking(move || {
+                // What could not be done now is done by the next one, or by `gc`.
+                let _ = house.runtime(runtime).tidy();
+                let Some(id) = compact else { return Ok(()) };
                 let _share = house.home().store_shared()?;
                 snapshot::compact(house.home(), &id)
             })
@@ -67,12 +73,21 @@ impl Sandboxes {
         options: SnapshotOptions,
         task: Option<(String, TaskInfo)>,
     ) -> Result<SnapshotInfo> {
+        let _share = self.home().store_shared()?;
+        self.take_of(self.on_record(id)?, options, task)
+    }
+
+    /// The same for who has looked at its record already, and keeps layers from being swept away.
+    fn take_of(
+        &self,
+        before: BoxRecord,
+        options: SnapshotOptions,
+        task: Option<(String, TaskInfo)>,
+    ) -> Result<SnapshotInfo> {
         let home = self.home();
-        let _share = home.store_shared()?;
-        let before = self.on_record(id)?;
         let layer = layers::new_name("top")?;
         let start = Instant::now();
-        let taken = self.runtime(before.info.runtime).snapshot(id, &layer)?;
+        let taken = self.runtime(before.info.runtime).snapshot(&before.info.id, &layer)?;
         let took_us = start.elapsed().as_micros() as u64;
         if options.durable {
             layers::sync(home)?;
@@ -137,44 +152,45 @@ impl Sandboxes {
 
     /// Kills everything in a box and puts it back to what it began with. Its first process lives on.
     pub async fn reset(&self, name: &str) -> Result<SandboxInfo> {
-        let info = self.info(name).await?;
-        self.put_back(info, "reset", None).await
+        self.put_back(name, "reset", None).await
     }
 
     /// Kills everything in a box and puts it on the state of a snapshot.
     pub async fn restore(&self, name: &str, snapshot: &str) -> Result<SandboxInfo> {
-        let info = self.info(name).await?;
+        let id = self.home().resolve(name)?;
         let snapshot = records::find(self.home(), snapshot)?;
         snapshot.check_durable()?;
-        if snapshot.image != info.root_image {
-            let message = format!(
-                "snapshot {} is of the image {} and box {} of {}; `glass fork {}` makes a box of it",
-                snapshot.id, snapshot.image, info.id, info.root_image, snapshot.id
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        self.put_back(info, "restore", Some(snapshot)).await
+        self.put_back(&id, "restore", Some(snapshot)).await
     }
 
-    async fn put_back(&self, info: SandboxInfo, what: &str, to: Option<SnapshotInfo>) -> Result<SandboxInfo> {
-        let (house, id) = (self.clone(), info.id.clone());
+    async fn put_back(&self, name: &str, what: &str, to: Option<SnapshotInfo>) -> Result<SandboxInfo> {
+        let (house, id) = (self.clone(), self.home().resolve(name)?);
         let snapshot = to.as_ref().map(|to| to.id.clone());
         let step = match &to {
-            Some(to) => to.step.filter(|_| to.from == info.id),
+            Some(to) => to.step.filter(|_| to.from == id),
             None => Some(0),
         };
-        let after = blocking(move || {
+        let (info, left) = blocking(move || {
             let _share = house.home().store_shared()?;
             let record = house.on_record(&id)?;
+            if let Some(to) = &to {
+                check_image(to, &record.info)?;
+            }
             let chain = to.map_or_else(|| record.info.origin.clone(), |to| to.chain);
-            house.runtime(record.info.runtime).restore(&id, chain.clone())?;
-            steps::moved(house.home(), &record.info, &chain)?;
-            Ok(house.on_record(&id)?.info)
+            let mut stood_on = record.mounted.iter().chain(&record.info.chain);
+            let left = stood_on.any(|name| layers::is_of_boxes(name) && !chain.contains(name));
+            let info = house.runtime(record.info.runtime).restore(&id, chain.clone())?;
+            steps::moved(house.home(), &info, &chain)?;
+            Ok((info, left))
         })
         .await?;
         self.record(&info, &[]).state(what, snapshot.as_deref(), None, step);
-        self.sweep_later();
-        Ok(after)
+        self.tidy_later(info.runtime, None);
+        if left {
+            // Layers that it stood on may be nobody's now.
+            self.sweep_later();
+        }
+        Ok(info)
     }
 
     /// Makes boxes on the state of a box, with what that one was asked to be, or on a snapshot. None of them shares
@@ -186,6 +202,7 @@ impl Sandboxes {
             match self.create_on(&spec, &base).await {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
+                    self.tidy_later(spec.runtime, None);
                     // All or none.
                     for sandbox in made {
                         let _ = sandbox.destroy().await;
@@ -194,6 +211,7 @@ impl Sandboxes {
                 }
             }
         }
+        self.tidy_later(spec.runtime, None);
         Ok(made)
     }
 
@@ -268,10 +286,22 @@ impl Sandboxes {
         .await?;
         if spec.limits.disk_bytes.is_some() {
             // What it had in memory has become one more layer.
-            self.compact_later(created.info.id.clone());
+            self.tidy_later(created.info.runtime, Some(created.info.id.clone()));
         }
         self.resume(created, &spec.env).await
     }
+}
+
+/// Only a snapshot of its own image fits a box: what it was given at its making is the image's.
+fn check_image(snapshot: &SnapshotInfo, info: &SandboxInfo) -> Result<()> {
+    if snapshot.image == info.root_image {
+        return Ok(());
+    }
+    let message = format!(
+        "snapshot {} is of the image {} and box {} of {}; `glass fork {}` makes a box of it",
+        snapshot.id, snapshot.image, info.id, info.root_image, snapshot.id
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 /// What forks stand on; kept from being swept away until they are on record.

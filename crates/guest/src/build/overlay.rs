@@ -11,13 +11,19 @@ use glasshouse_linux::reach::Reach;
 /// The kernel takes no longer value of a mount's option.
 const OPTION_BYTES_MAX: usize = 256;
 
-/// Mounts it, detached. With it comes the directory that changes go to, if that is in memory: nothing else leads there.
-pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<(OwnedFd, Option<OwnedFd>), Stumble> {
+/// Mounts it, detached. In the workshop if there is one, which then is where we are. With it comes the directory that
+/// changes go to, if that is in memory: nothing else leads there.
+pub(super) fn mount(
+    step: &Step,
+    namespace: Option<&OwnedFd>,
+    workshop: Option<&OwnedFd>,
+) -> Result<(OwnedFd, Option<OwnedFd>), Stumble> {
     let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
         return on("overlay", Err(io::Error::from(Errno::INVAL)));
     };
     let namespace = namespace.filter(|_| base.is_some());
-    // Taken before anything covers them: the state directory may lie below the scratch directory.
+    // Taken before anything covers them: the state directory may lie below the scratch directory. And the workshop has no
+    // way to them.
     let mut layers = Vec::new();
     for lower in lowers {
         let layer = take(lower, namespace)?;
@@ -28,7 +34,10 @@ pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<(OwnedFd
         Top::Directory(source) => Some(take(source, namespace)?),
         Top::Memory { .. } => None,
     };
-    scratch()?;
+    match workshop {
+        Some(workshop) => on("mount namespace", namespace::enter(workshop.as_fd()))?,
+        None => drop(scratch()?),
+    }
     let mut names = Vec::new();
     for (n, layer) in layers.iter().enumerate() {
         let name = n.to_string();
@@ -61,7 +70,7 @@ pub(super) fn mount(step: &Step, namespace: Option<&OwnedFd>) -> Result<(OwnedFd
     // When the kernel cannot make what it needs in the work directory, it mounts read-only and says nothing.
     let state = on("overlay", rustix::fs::fstatvfs(&root))?;
     if state.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        return Err(Stumble { on: "its work directory".into(), source: Errno::NOSPC.into() });
+        return on("its work directory", Err(Errno::NOSPC));
     }
     on("/", rustix::process::chdir("/"))?;
     Ok((root, in_memory))

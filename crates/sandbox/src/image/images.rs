@@ -7,9 +7,10 @@ use super::pull::{self, Halt, PullOptions, Stop};
 use super::store::{self, ImageInfo};
 use super::{Reference, commit, import};
 use crate::error::{ErrorKind, Result};
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::records;
 use crate::spec::Image;
+use crate::threads::blocking;
 
 impl Sandboxes {
     /// Pulls an image from its registry. Layers that are here are not fetched again; if it fails or is stopped, what was

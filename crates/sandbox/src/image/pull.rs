@@ -31,8 +31,8 @@ use super::registry::{Credentials, Registry, Trouble};
 use super::store::{ImageInfo, Incoming, find_layer, image, layer_name};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
-use crate::sandboxes::blocking;
 use crate::snapshot::layers;
+use crate::threads::blocking;
 
 /// Layers that are downloaded at the same time, as by other tools.
 const DOWNLOADS: usize = 4;

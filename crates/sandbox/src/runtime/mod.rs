@@ -2,6 +2,7 @@
 //!
 //! Commands, files and terminals go over the connection to the guest, which does not know which runtime it lives in.
 
+mod builders;
 pub(crate) mod native;
 mod process;
 mod start;
@@ -109,14 +110,18 @@ pub(crate) trait Runtime: Send + Sync {
     fn snapshot(&self, id: &str, layer: &str) -> Result<Taken>;
     /// Has somebody look at a box while nothing in it moves.
     fn hold_still(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()>;
-    /// Kills everything in a box but its first process, and puts it on this chain with an empty top.
-    fn restore(&self, id: &str, chain: Vec<String>) -> Result<()>;
+    /// Kills everything in a box but its first process, and puts it on this chain with an empty top. What it is then.
+    fn restore(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo>;
     /// Ends a box and keeps what it has written.
     fn stop(&self, id: &str) -> Result<()>;
     /// Builds a box that was stopped again, around what it had written.
     fn start(&self, id: &str) -> Result<Created>;
     /// Ends a box and removes all of it. May be called again.
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;
+    /// What no caller has to wait for: collects who has ended, and makes ready what the next one will want.
+    fn tidy(&self) -> Result<()> {
+        Ok(())
+    }
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
     fn traces_outside(&self) -> Result<Vec<String>>;
 }

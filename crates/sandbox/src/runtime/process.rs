@@ -14,6 +14,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
+use crate::runtime::builders::{Builder, Builders, Mode};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{
     Created, Facts, Feature, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native,
@@ -120,7 +121,9 @@ impl Runtime for Process {
             },
             fault: None,
         };
-        let made = start::start("serve", &plan, &parcel.borrow()).map_err(|failed| match failed {
+        let guest = Builder::execute(Mode::Serve).map_err(Failed::from);
+        let made = guest.and_then(|guest| start::start(&Builders::default(), guest, &plan, &parcel.borrow()));
+        let made = made.map_err(|failed| match failed {
             Failed::Other(error) => error,
             Failed::Step(step) => {
                 Error::new(ErrorKind::Failed, format!("cannot start the guest: {}", step.step))
@@ -162,7 +165,7 @@ impl Runtime for Process {
         Err(no_state())
     }
 
-    fn restore(&self, _: &str, _: Vec<String>) -> Result<()> {
+    fn restore(&self, _: &str, _: Vec<String>) -> Result<SandboxInfo> {
         Err(no_state())
     }
 

@@ -1,12 +1,9 @@
-//! Starting a guest: the builder is executed, given its plan, and listened to until the box is ready.
+//! Starting a guest: a builder is given its plan, and listened to until the box is ready.
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use glasshouse_linux::reach::Helper;
@@ -16,6 +13,7 @@ use glasshouse_protocol::plan::{FdRole, Plan, Report, StepFailure};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::limits::BUILD_TIMEOUT;
+use crate::runtime::builders::{Builder, Builders, Mode, execute_on, was_not_read};
 
 /// Why no box came of it.
 #[derive(Debug)]
@@ -31,8 +29,8 @@ pub(super) enum Failed {
 pub(super) enum Unchanged {
     /// It is as it was.
     Whole(Failed),
-    /// Whoever changed it ended without a word. What it stands on, nobody knows.
-    Between,
+    /// Whoever changed it failed and could not take it back, or ended without a word. What it stands on, nobody knows.
+    Between(Option<StepFailure>),
 }
 
 impl From<Error> for Unchanged {
@@ -86,28 +84,27 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
     let _ = process::reap(pidfd);
 }
 
-/// Executes the guest with a plan. `mode` is `jail` or `serve`.
-pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<Ready, Failed> {
-    let (mut builder, stream) = execute(mode)?;
-    let mut watch = Watch::new(stream);
-    let told = watch.send(plan, fds).and_then(|()| watch.listen());
-    // In `serve` mode the builder is the guest itself and lives on; in `jail` mode it has ended or is about to.
+/// Has a builder build a box, or the guest serve where it is.
+pub(super) fn start(
+    builders: &Builders,
+    builder: Builder,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<Ready, Failed> {
+    let (watch, told) = conduct(builder, plan, fds)?;
+    // One that serves is the guest itself and lives on; one that builds ends when the box goes on.
     let serves = plan.steps.is_empty();
-    if !serves || told.is_err() {
-        if told.is_err() {
-            let _ = builder.kill();
-        }
-        let _ = builder.wait();
-    }
     match (told, watch.spawned) {
         (Ok(()), Some((pid, pidfd))) => {
-            let Watch { lacking, stream, .. } = watch;
+            let Watch { lacking, builder, .. } = watch;
+            let stream = if serves { builder.keep() } else { builders.let_go(builder) };
             Ok(Ready { pid, pidfd, lacking, stream, committed: false })
         }
         (Ok(()), None) => {
             Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into())
         }
         (Err(failed), spawned) => {
+            drop(watch.builder);
             if let Some((_, pidfd)) = spawned {
                 end(pidfd.as_fd());
             }
@@ -116,76 +113,66 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
     }
 }
 
-/// Executes the guest with a plan that all runs in that one process, and waits for its end.
+/// Has a builder carry out a plan that all runs in that one process. Its end is not waited for.
 pub(super) fn carry_out(
-    mode: &str,
+    builders: &Builders,
+    builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
 ) -> std::result::Result<(), Unchanged> {
-    let (mut process, stream) = execute(mode)?;
-    let mut watch = Watch::new(stream);
-    let told = watch.send(plan, fds).and_then(|()| watch.listen());
-    if told.is_err() {
-        let _ = process.kill();
-    }
-    let _ = process.wait();
+    let (watch, told) = conduct(builder, plan, fds)?;
     match told {
-        Err(Failed::Other(_)) if watch.changing => Err(Unchanged::Between),
-        told => told.map_err(Unchanged::Whole),
+        Ok(()) => {
+            drop(builders.let_go(watch.builder));
+            Ok(())
+        }
+        Err(Failed::Step(failure)) if watch.torn => Err(Unchanged::Between(Some(failure))),
+        Err(Failed::Other(_)) if watch.changing => Err(Unchanged::Between(None)),
+        Err(failed) => Err(Unchanged::Whole(failed)),
     }
 }
 
 /// A process that reads what we own and may not read.
 pub(crate) fn reader() -> std::io::Result<Helper> {
     let (ours, theirs) = descriptor::packet_pair()?;
-    let process = execute_on("read", theirs).map_err(std::io::Error::other)?;
+    let process = execute_on(Mode::Read, theirs).map_err(std::io::Error::other)?;
     Ok(Helper::new(ours, process))
 }
 
-fn execute(mode: &str) -> Result<(std::process::Child, UnixStream)> {
-    let (ours, theirs) = descriptor::socket_pair().context("make a socket pair")?;
-    Ok((execute_on(mode, theirs)?, UnixStream::from(ours)))
-}
-
-/// Executes the guest with this socket as its descriptor 0.
-fn execute_on(mode: &str, theirs: OwnedFd) -> Result<std::process::Child> {
-    let program = program()?;
-    Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-        .arg0("glass-guest")
-        .arg(mode)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("execute the guest")
-}
-
-/// The guest's program in sealed memory, made once for this process.
-fn program() -> Result<BorrowedFd<'static>> {
-    static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(fd) = PROGRAM.get() {
-        return Ok(fd.as_fd());
+/// Gives a builder its plan and listens to the end. One that had ended before it was asked is replaced: nobody but us knew
+/// of it, and it has done nothing.
+fn conduct(
+    builder: Builder,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(Watch, std::result::Result<(), Failed>)> {
+    let mut watch = Watch::new(builder);
+    let mut told = watch.send(plan, fds).and_then(|()| watch.listen());
+    let did_nothing = watch.unread && watch.spawned.is_none() && !watch.changing;
+    if told.is_err() && watch.builder.is_spare && did_nothing {
+        watch = Watch::new(Builder::execute(Mode::Jail)?);
+        told = watch.send(plan, fds).and_then(|()| watch.listen());
     }
-    let fd = descriptor::sealed_program("glass-guest", crate::guest_program())
-        .context("put the guest into memory")?;
-    // Another thread may have been faster; then ours is dropped.
-    Ok(PROGRAM.get_or_init(|| fd).as_fd())
+    Ok((watch, told))
 }
 
 struct Watch {
     spawned: Option<(i32, OwnedFd)>,
     /// A box that lives is being changed.
     changing: bool,
+    /// And was left half changed.
+    torn: bool,
+    /// The builder had ended before it had read its plan.
+    unread: bool,
     lacking: Vec<String>,
-    stream: UnixStream,
+    builder: Builder,
     decoder: Decoder,
 }
 
 impl Watch {
-    fn new(stream: UnixStream) -> Watch {
-        Watch { spawned: None, changing: false, lacking: Vec::new(), stream, decoder: Decoder::default() }
+    fn new(builder: Builder) -> Watch {
+        let (lacking, decoder) = (Vec::new(), Decoder::default());
+        Watch { spawned: None, changing: false, torn: false, unread: false, lacking, builder, decoder }
     }
 
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
@@ -193,7 +180,8 @@ impl Watch {
             .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
         let mut bytes = Vec::new();
         frame::put(&mut bytes, 0, Kind::Request, &body);
-        let sent = descriptor::send_with_fds(self.stream.as_fd(), &bytes, fds);
+        let sent = descriptor::send_with_fds(self.builder.stream.as_fd(), &bytes, fds);
+        self.unread = sent.as_ref().is_err_and(was_not_read);
         Ok(sent.map_err(|e| broken(&format!("its builder ended before it had its plan ({e})")))?)
     }
 
@@ -213,18 +201,22 @@ impl Watch {
                     Report::Changing => self.changing = true,
                     Report::Ready { lacking } => {
                         self.lacking = lacking;
-                        self.stream.set_read_timeout(None).context("use the stream to the guest")?;
+                        self.builder.stream.set_read_timeout(None).context("use the stream to the guest")?;
                         return Ok(());
                     }
                     Report::Failed(failure) => return Err(Failed::Step(failure)),
+                    Report::Torn(failure) => {
+                        self.torn = true;
+                        return Err(Failed::Step(failure));
+                    }
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(broken("it took too long").into());
             }
-            self.stream.set_read_timeout(Some(left)).context("wait for the guest")?;
-            match self.stream.read(&mut buffer) {
+            self.builder.stream.set_read_timeout(Some(left)).context("wait for the guest")?;
+            match self.builder.stream.read(&mut buffer) {
                 Ok(0) => return Err(broken("its first process ended without a word").into()),
                 Ok(n) => self.decoder.feed(&buffer[..n]),
                 // Time may be up; or a signal came, after which a read with a time-out is not taken up again.
@@ -233,7 +225,10 @@ impl Watch {
                         e.kind(),
                         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
                     ) => {}
-                Err(e) => return Err(Error::io("listen to the guest", e).into()),
+                Err(e) => {
+                    self.unread = was_not_read(&e);
+                    return Err(Error::io("listen to the guest", e).into());
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use glasshouse_linux::{descriptor, rustix, tree};
+use glasshouse_linux::{descriptor, rustix};
 use glasshouse_protocol::plan::Source;
 
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -149,13 +149,12 @@ fn referenced(home: &Home) -> Result<BTreeSet<String>> {
 
 /// Removes the layers that no record names. How many; none if somebody is at work with layers.
 pub(crate) fn sweep(home: &Home) -> Result<usize> {
-    let Some(_alone) = home.store_exclusive()? else { return Ok(0) };
+    let Some(alone) = home.store_exclusive()? else { return Ok(0) };
     let referenced = referenced(home)?;
-    let mut swept = 0;
+    let mut swept = Vec::new();
     for name in names_in(&home.path("layers"))? {
         if !referenced.contains(&name) {
-            discard(home, "layers", &name)?;
-            swept += 1;
+            swept.push(throw_away(home, "layers", &name)?);
         }
     }
     let indexes: BTreeSet<String> = referenced.iter().map(|name| shelf::file_name(name)).collect();
@@ -172,17 +171,25 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
             discard(home, "incoming", &name)?;
         }
     }
-    Ok(swept)
+    // Others may go on: nobody can see these any more, however long it takes to remove them.
+    drop(alone);
+    swept.iter().try_for_each(|name| home.empty_trash_of(name))?;
+    Ok(swept.len())
 }
 
 /// Takes a layer away: at once for everybody who looks, and then from the disk.
 fn discard(home: &Home, place: &str, name: &str) -> Result<()> {
-    // Under a name of its own: one that was called the same may be there still, left by somebody who was killed.
+    let waste = throw_away(home, place, name)?;
+    home.empty_trash_of(&waste)
+}
+
+/// Its name in the trash, for whoever removes it. It is one of its own: one that was called the same may be there still,
+/// left by somebody who was killed.
+fn throw_away(home: &Home, place: &str, name: &str) -> Result<String> {
     let waste = new_name(name)?;
     let (from, to) = (home.path(place).join(name), home.path("trash").join(&waste));
     fs::rename(&from, &to).context(format_args!("take {} away", from.display()))?;
-    let trash = File::open(home.path("trash")).context("open the trash")?;
-    tree::remove(trash.as_fd(), &waste).context(format_args!("remove layer {name}"))
+    Ok(waste)
 }
 
 /// Puts on disk all that was written to the store's file system.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::look::{Found, State, find, shelf_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::image;
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::diff::{self, Change, Node};
 use crate::snapshot::index::Kind;
 use crate::snapshot::pack::{Form, Stack, pack};
@@ -15,6 +15,7 @@ use crate::snapshot::records::SnapshotInfo;
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Reach, layers, merge};
 use crate::spec::Image;
+use crate::threads::blocking;
 
 pub use crate::snapshot::pack::Packed;
 

@@ -10,11 +10,12 @@ use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::index::Index;
 use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Tree, digest};
+use crate::threads::blocking;
 
 /// One number for a state: the same for the same tree, however it came to be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,14 +30,15 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, write_private};
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
 use crate::runtime::Still;
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::Reach;
 use crate::snapshot::diff::{self, Change};
 use crate::snapshot::index::{Index, Kind};
 use crate::snapshot::pack::Stack;
 use crate::snapshot::records;
 use crate::snapshot::shelf::{self, Shelf};
-use crate::spec::{Recording, SandboxInfo};
+use crate::spec::{Recording, RuntimeKind, SandboxInfo};
+use crate::threads::blocking;
 
 /// A command of a caller's, or a call of a tool, that is done.
 #[derive(Debug, Default)]
@@ -57,6 +58,7 @@ pub(crate) struct Steps {
     house: Sandboxes,
     id: String,
     recording: Recording,
+    runtime: RuntimeKind,
 }
 
 /// What is to be put on record of a step.
@@ -68,7 +70,7 @@ pub(crate) struct Taken {
 
 impl Steps {
     pub(crate) fn new(house: Sandboxes, info: &SandboxInfo) -> Steps {
-        Steps { house, id: info.id.clone(), recording: info.recording }
+        Steps { house, id: info.id.clone(), recording: info.recording, runtime: info.runtime }
     }
 
     /// Whether plain commands are steps.
@@ -85,6 +87,9 @@ impl Steps {
             Looked { number: 0, base: None, state: None, no_state, snapshot: None }
         });
         let Looked { number, base, state, no_state, snapshot } = looked;
+        if snapshot.is_some() {
+            self.house.tidy_later(self.runtime, None);
+        }
         let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
         let step = Step {
             step: number,

@@ -24,7 +24,7 @@ use super::look::{Found, State, shelf_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, variables};
 use crate::image;
-use crate::sandboxes::{Sandboxes, blocking, check_name, new_id};
+use crate::sandboxes::{Sandboxes, check_name, new_id};
 use crate::snapshot::digest::Digest;
 use crate::snapshot::index::Index;
 use crate::snapshot::layers;
@@ -33,6 +33,7 @@ use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Marks, Reach};
 use crate::spec::Image;
+use crate::threads::blocking;
 
 const FORMAT: &str = "glasshouse snapshot";
 const VERSION: u64 = 2;

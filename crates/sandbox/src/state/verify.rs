@@ -8,11 +8,12 @@ use std::rc::Rc;
 
 use super::look::shelf_state;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sandboxes::{Sandboxes, blocking};
+use crate::sandboxes::Sandboxes;
 use crate::snapshot::index::Index;
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{diff, digest};
 use crate::spec::SandboxInfo;
+use crate::threads::blocking;
 
 /// What was found after a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,10 +22,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::ExecEvent;
 use crate::image::{self, Stop};
 use crate::sandbox::Sandbox;
-use crate::sandboxes::{Sandboxes, blocking, check};
+use crate::sandboxes::{Sandboxes, check};
 use crate::snapshot::records::{self, SnapshotInfo};
 use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::state::SnapshotOptions;
+use crate::threads::blocking;
 
 /// What a failed set-up command wrote last, in the error.
 const SAID_BYTES: usize = 4096;
@@ -315,6 +316,7 @@ impl Sandboxes {
         let options = SnapshotOptions { durable: true, ..SnapshotOptions::default() };
         let kept = blocking(move || house.take(&id, options, Some((key, info)))).await?;
         self.record(sandbox.info(), &[]).state("snapshot", Some(&kept.id), Some(kept.method.name()), None);
+        self.tidy_later(sandbox.info().runtime, None);
         Ok(kept)
     }
 

@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use glasshouse_linux::cgroup::{Controller, Group, Trees};
 use glasshouse_linux::{landlock, process, rustix, seccomp};
@@ -34,6 +35,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home, UIDS};
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
+use crate::runtime::builders::{Builder, Builders};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
@@ -43,6 +45,9 @@ pub(crate) struct Native {
     home: Home,
     trees: Trees,
     root: bool,
+    builders: Builders,
+    /// What was thrown away and is still on the disk: names in the home's trash.
+    thrown: Mutex<Vec<String>>,
 }
 
 /// Looks where cgroups can be made, under a name that tells homes apart.
@@ -117,7 +122,7 @@ impl Native {
     pub(crate) fn new(home: Home, trees: Trees) -> Native {
         let maps = start::read_small("/proc/self/uid_map").unwrap_or_default();
         let root = rustix::process::geteuid().is_root() && covers(&maps, UIDS);
-        Native { home, trees, root }
+        Native { home, trees, root, builders: Builders::default(), thrown: Mutex::default() }
     }
 
     /// Whether we are root over enough ids to give boxes ranges of their own. Root of a user namespace that has one id
@@ -156,6 +161,8 @@ impl Native {
     ) -> std::result::Result<Created, Failed> {
         let limits = limit::decide(&self.trees, spec)?;
         let level = self.level(spec, shift)?;
+        // It is executed while the rest is made.
+        let builder = self.builders.take()?;
         let claim = self.home.claim(id)?;
         if let Some(name) = &spec.name {
             self.home.take_name(name, id)?;
@@ -166,7 +173,8 @@ impl Native {
             Some((bytes, inodes)) => Top::Memory { bytes, inodes },
             None => Top::Directory(restack::make_top(&self.home, id, 0, restack::uppermost(&base.layers)?)?),
         };
-        self.raise(Site { id, spec, base, claim, users, top, limits, level, generation: 0, before: None })
+        let (generation, before) = (0, None);
+        self.raise(Site { id, spec, base, claim, users, top, limits, level, generation, before, builder })
     }
 
     /// How strongly a box is isolated here, and what is missing; refused if that is less than is wanted.
@@ -187,7 +195,7 @@ impl Native {
 
     /// Raises the walls around a top, for the first time or again.
     fn raise(&self, site: Site<'_>) -> std::result::Result<Created, Failed> {
-        let Site { id, spec, base, claim, users, top, limits, level, generation, before } = site;
+        let Site { id, spec, base, claim, users, top, limits, level, generation, before, builder } = site;
         let (level, missing) = level;
         let memory_bytes = limits.memory_beside_disk();
         let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
@@ -218,7 +226,7 @@ impl Native {
         let mut plan = plan::plan(decisions);
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
-        let ready = start::start("jail", &plan, &parcel.borrow())?;
+        let ready = start::start(&self.builders, builder, &plan, &parcel.borrow())?;
         self.trees.divide(id, limits.cgroup).context("limit the box's cgroups")?;
         let uid_base = match users {
             Users::Range { base } => Some(base),
@@ -328,6 +336,7 @@ struct Site<'a> {
     generation: u64,
     /// What was on record, if it was a box before.
     before: Option<&'a BoxRecord>,
+    builder: Builder,
 }
 
 /// Cgroups that are removed again unless they are kept.
@@ -421,7 +430,7 @@ impl Runtime for Native {
         self.look_at(id, look)
     }
 
-    fn restore(&self, id: &str, chain: Vec<String>) -> Result<()> {
+    fn restore(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         self.put_back(id, chain)
     }
 
@@ -454,6 +463,13 @@ impl Runtime for Native {
         group.kill().context("kill what is left of the box")?;
         group.remove().context("remove the box's cgroups")?;
         self.home.remove_box(info, id)
+    }
+
+    fn tidy(&self) -> Result<()> {
+        let tidied = self.builders.tidy();
+        let thrown = std::mem::take(&mut *self.thrown.lock().unwrap_or_else(PoisonError::into_inner));
+        thrown.iter().try_for_each(|name| self.home.empty_trash_of(name))?;
+        tidied
     }
 
     fn traces_outside(&self) -> Result<Vec<String>> {

@@ -155,7 +155,8 @@ fn layers(decisions: &Decisions<'_>) -> Vec<Step> {
         target: target.clone(),
         idmap: idmap.is_some(),
     };
-    std::iter::once(overlay).chain(decisions.base.trees.iter().map(tree)).collect()
+    // The host's trees first: a builder may be elsewhere when it has mounted the layers.
+    decisions.base.trees.iter().map(tree).chain([overlay]).collect()
 }
 
 fn overlay_of(decisions: &Decisions<'_>, idmap: Option<u32>) -> Step {
@@ -350,8 +351,8 @@ mod tests {
                 (Builder, "private mounts"),
                 (Builder, "namespaces"),
                 (Builder, "id maps"),
-                (Builder, "overlay root"),
                 (Builder, "host tree"),
+                (Builder, "overlay root"),
                 (Builder, "hand-over"),
                 (Box, "become the box's user"),
                 (Box, "join cgroups"),

@@ -1,10 +1,13 @@
 //! Giving a box that lives another root, and all that is made of it.
 //!
 //! ```text
-//!  hold the guest ─▶ intent on record ─▶ builder: mount the new chain, enter the box, swap ─▶ on record ─▶ release
+//!  hold the guest ─▶ intent on record ─▶ builder: mount the new chain, enter the box, swap ─▶ release ─▶ on record
 //!        │                  │                              │
 //!        └──────────────────┴── fails: as it was ──────────┘
 //! ```
+//! What can be done while the guest comes to rest, or while it sets out again, is done then: a builder is taken, an empty
+//! top is made; what the box stood on is put away.
+//!
 //! The swap itself is one call of the kernel's. Whoever dies around it leaves an intent on record; the next one who
 //! holds the box asks it which root it has, and finishes or forgets the intent.
 
@@ -14,18 +17,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::{descriptor, layer, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, Top};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, StepFailure, Top};
 use glasshouse_protocol::{Reply, Request};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Home, Pending};
 use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
+use crate::runtime::builders::Builder;
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
@@ -33,7 +38,7 @@ use crate::runtime::start::{self, Failed, Parcel, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
 use crate::snapshot::records::Method;
 use crate::snapshot::{self, MemoryTop, Tree, layers};
-use crate::spec::SandboxState;
+use crate::spec::{SandboxInfo, SandboxState};
 
 /// How long somebody who was killed may still hold a box, by what he had started.
 const HELD_MAX: Duration = Duration::from_secs(5);
@@ -49,10 +54,8 @@ fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
 
 /// Makes an empty top, with the root's own attributes as the layer below has them: overlay shows those of the top.
 pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
-    let top = make_bare_top(home, id, generation)?;
-    let root = RootOf::read(Path::new(&below.path))?;
-    root.give(&top.join("u"))?;
-    source(&top)
+    make_bare_top(home, id, generation)?;
+    dress_top(home, id, generation, below)
 }
 
 /// Makes the directories of a top.
@@ -66,6 +69,14 @@ fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
     Ok(top)
 }
 
+/// Gives them the attributes of what is below.
+fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    let top = top_dir(home, id, generation);
+    let root = RootOf::read(Path::new(&below.path))?;
+    root.give(&top.join("u"))?;
+    source(&top)
+}
+
 /// A guest that holds still, until this is released or dropped.
 struct Held {
     stream: UnixStream,
@@ -76,51 +87,90 @@ struct Held {
     processes: u64,
     names: Vec<String>,
     generation: u64,
+    /// It was told to go on.
+    is_let_go: bool,
+}
+
+/// What a restack needs beside a guest that holds still.
+struct Means {
+    builder: Builder,
+    limits: limit::Decided,
+    base: Base,
+    users: Users,
+    /// The number of an empty top that is there already.
+    top: Option<u64>,
 }
 
 impl Held {
-    /// Waits a while for a builder whose maker was killed: nobody else holds a box whose lock we have.
-    fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    /// Holds it, and does something else while it comes to rest. Waits a while for a builder whose maker was killed: nobody
+    /// else holds a box whose lock we have.
+    fn take<T>(
+        home: &Home,
+        record: &BoxRecord,
+        kill: bool,
+        meanwhile: impl FnOnce() -> Result<T>,
+    ) -> Result<(Held, T)> {
         let until = Instant::now() + HELD_MAX;
+        let mut held = Held::ask_for(home, record, kill)?;
+        let done = meanwhile()?;
         loop {
-            match Held::try_take(home, record, kill) {
+            match held.wait() {
                 Err(e) if e.kind() == ErrorKind::Limit && Instant::now() < until => {
                     std::thread::sleep(HELD_LOOK);
+                    held = Held::ask_for(home, record, kill)?;
                 }
-                taken => return taken,
+                taken => return Ok((taken?, done)),
             }
         }
     }
 
-    fn try_take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    fn ask_for(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
-        let mut held = Held { stream, decoder, namespaces, top: None, processes: 0, names, generation: 0 };
-        let reply = held.ask(&Request::Hold { kill, stop: !kill, top: true })?;
-        if held.namespaces.len() > NAMESPACES.len() {
-            held.top = held.namespaces.pop();
+        let (processes, generation, top, is_let_go) = (0, 0, None, false);
+        let mut held = Held { stream, decoder, namespaces, top, processes, names, generation, is_let_go };
+        held.say(&Request::Hold { kill, stop: !kill, top: true })?;
+        Ok(held)
+    }
+
+    fn wait(mut self) -> Result<Held> {
+        let reply = self.answer()?;
+        if self.namespaces.len() > NAMESPACES.len() {
+            self.top = self.namespaces.pop();
         }
         match reply {
-            Reply::Held { processes, generation, names } if held.namespaces.len() == NAMESPACES.len() => {
-                (held.processes, held.generation, held.names) = (processes, generation, names);
-                Ok(held)
+            Reply::Held { processes, generation, names } if self.namespaces.len() == NAMESPACES.len() => {
+                (self.processes, self.generation, self.names) = (processes, generation, names);
+                Ok(self)
             }
             other => Err(crate::client::unexpected(&other)),
         }
     }
 
-    fn release(mut self, restacked: bool) -> Result<()> {
-        self.ask(&Request::Release { restacked }).map(drop)
+    /// Lets it go, without waiting for its word that it went.
+    fn let_go(&mut self, restacked: bool) -> Result<()> {
+        self.is_let_go = true;
+        self.say(&Request::Release { restacked })
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply> {
+    fn release(mut self, restacked: bool) -> Result<()> {
+        if !self.is_let_go {
+            self.let_go(restacked)?;
+        }
+        self.answer().map(drop)
+    }
+
+    fn say(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         let body = serde_json::to_vec(request)
             .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot put the request into words: {e}")))?;
         frame::put(&mut bytes, 1, Kind::Request, &body);
-        self.stream.write_all(&bytes).context("talk to the guest")?;
+        self.stream.write_all(&bytes).context("talk to the guest")
+    }
+
+    fn answer(&mut self) -> Result<Reply> {
         let mut buffer = [0; 4096];
         loop {
             let broken = |e: &dyn std::fmt::Display| {
@@ -163,17 +213,8 @@ impl Native {
     /// The record of a box that runs.
     fn running(&self, id: &str) -> Result<BoxRecord> {
         let record = self.record_of(id)?;
-        match record.info.state {
-            SandboxState::Running => Ok(record),
-            SandboxState::Stopped => Err(Error::new(
-                ErrorKind::Invalid,
-                format!("box {id} is stopped; `glass start {id}` starts it again"),
-            )),
-            SandboxState::Dead => Err(Error::new(
-                ErrorKind::Gone,
-                format!("box {id} has ended; `glass gc` removes what is left"),
-            )),
-        }
+        check_running(&record)?;
+        Ok(record)
     }
 
     fn users_of(&self, record: &BoxRecord) -> Result<Users> {
@@ -203,8 +244,15 @@ impl Native {
         self.home.write_record(record)
     }
 
-    /// The box stands on what was intended.
+    /// The box stands on what was intended, and nothing of what it stood on stays.
     fn adopt(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
+        let (id, old) = (record.info.id.clone(), record.info.generation);
+        self.stand_on(record, pending)?;
+        self.discard_top(&id, old)
+    }
+
+    /// The box stands on what was intended.
+    fn stand_on(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
         let id = record.info.id.clone();
         let old = record.info.generation;
         if let Some(layer) = &pending.seals
@@ -215,7 +263,14 @@ impl Native {
         record.mounted = pending.chain.clone();
         record.info.chain = pending.chain;
         record.info.generation = pending.generation;
-        self.discard_top(&id, old)
+        Ok(())
+    }
+
+    /// The same as [`Native::discard_top`], but for the work on the disk, which is left to who tidies.
+    fn throw_away_top(&self, id: &str, generation: u64) -> Result<()> {
+        let thrown = self.home.throw_away(id, &format!("top{generation}"))?;
+        self.thrown.lock().unwrap_or_else(PoisonError::into_inner).extend(thrown);
+        Ok(())
     }
 
     /// Removes a top that no box stands on.
@@ -229,12 +284,12 @@ impl Native {
     fn restack(
         &self,
         record: &mut BoxRecord,
-        held: &Held,
+        (means, held): (Means, &mut Held),
         pending: Pending,
         swap: Swap,
     ) -> std::result::Result<(), Refused> {
         let id = record.info.id.clone();
-        let limits = limit::decide(&self.trees, &record.spec)?;
+        let Means { builder, limits, base, users, top } = means;
         let generation = pending.generation;
         let mut lowers = Vec::new();
         let mut below = pending.chain.as_slice();
@@ -243,18 +298,23 @@ impl Native {
             below = &below[1..];
         }
         lowers.extend(layers::sources(&self.home, below)?);
-        let (top, in_memory) = match limits.memory_top {
-            Some((bytes, inodes)) => (Top::Memory { bytes, inodes }, true),
-            None => (Top::Directory(self.make_next_top(&id, generation, uppermost(&lowers)?)?), false),
+        let top = match limits.memory_top {
+            Some((bytes, inodes)) => Top::Memory { bytes, inodes },
+            None => {
+                if top != Some(generation) {
+                    self.make_next_top(&id, generation)?;
+                }
+                Top::Directory(dress_top(&self.home, &id, generation, uppermost(&lowers)?)?)
+            }
         };
         record.pending = Some(pending);
         self.home.write_record(record)?;
-        let base = Base { layers: lowers, ..self.base_of(record)? };
+        let base = Base { layers: lowers, ..base };
         let decisions = Decisions {
             base: &base,
             top,
             generation,
-            users: self.users_of(record)?,
+            users,
             read_only: record.spec.read_only,
             memory_bytes: limits.memory_beside_disk(),
             guest: GuestConfig::default(),
@@ -268,19 +328,23 @@ impl Native {
         parcel.add(FdRole::Hold, held.stream.try_clone().context("copy the hold")?.into());
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
-        let done = start::carry_out("restack", &plan, &parcel.borrow());
+        let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow());
         match (done, record.pending.take()) {
             (Ok(()), Some(pending)) => {
-                let old = record.info.generation;
-                self.adopt(record, pending)?;
+                // The intent is on record: from here on the box can go on, whatever becomes of us. If it cannot be told,
+                // it is gone, which shows when its answer is waited for.
+                let _ = held.let_go(true);
+                let (old, is_sealed) = (record.info.generation, pending.seals.is_some());
+                self.stand_on(record, pending)?;
                 self.home.write_record(record)?;
-                if in_memory {
-                    self.discard_top(&id, old)?;
+                match is_sealed {
+                    // What was in it is a layer by now: there is next to nothing to remove.
+                    true => Ok(self.discard_top(&id, old)?),
+                    false => Ok(self.throw_away_top(&id, old)?),
                 }
-                Ok(())
             }
             (Ok(()), None) => Ok(()),
-            (Err(Unchanged::Between), _) => Err(self.end_in_between(record)?.into()),
+            (Err(Unchanged::Between(why)), _) => Err(self.end_in_between(record, why)?.into()),
             (Err(Unchanged::Whole(failed)), _) => {
                 self.discard_top(&id, generation)?;
                 self.home.write_record(record)?;
@@ -293,24 +357,52 @@ impl Native {
         }
     }
 
-    /// Ends a box whose builder was killed while it moved the box's mounts: some may be gone, and no other builder could
-    /// tell. A box that is half of one thing and half of another is worse than none.
-    fn end_in_between(&self, record: &BoxRecord) -> Result<Error> {
+    /// Ends a box whose builder was killed while it moved the box's mounts, or could not move them back: some may be gone,
+    /// and no other builder could tell. A box that is half of one thing and half of another is worse than none.
+    fn end_in_between(&self, record: &BoxRecord, why: Option<StepFailure>) -> Result<Error> {
         if let Some(pidfd) = living(&self.home, &record.info)? {
             start::end(pidfd.as_fd());
         }
+        let why = match why {
+            Some(failure) => format!("to give it another root failed in the middle: {}", words(&failure)),
+            None => "whoever gave it another root was killed in the middle of that (by the kernel, for want of memory?)"
+                .into(),
+        };
         let message = format!(
-            "box {} was ended: whoever gave it another root was killed in the middle of that (by the kernel, for want of \
-             memory?); its snapshots are whole, and `glass gc` removes what is left of it",
+            "box {} was ended: {why}; its snapshots are whole, and `glass gc` removes what is left of it",
             record.info.id
         );
         Ok(Error::new(ErrorKind::Gone, message))
     }
 
-    fn make_next_top(&self, id: &str, generation: u64, below: &Source) -> Result<Source> {
+    fn make_next_top(&self, id: &str, generation: u64) -> Result<()> {
         // What somebody left who was killed before he had said so.
         self.discard_top(id, generation)?;
-        make_top(&self.home, id, generation, below)
+        make_bare_top(&self.home, id, generation).map(drop)
+    }
+
+    /// Gets ready what does not depend on what the box does meanwhile.
+    fn means(&self, record: &BoxRecord) -> Result<Means> {
+        let builder = self.builders.take()?;
+        let limits = limit::decide(&self.trees, &record.spec)?;
+        let (base, users) = (self.base_of(record)?, self.users_of(record)?);
+        // With an intent on record, the box may stand on the very top that would be made here.
+        let top =
+            (record.pending.is_none() && limits.memory_top.is_none()).then_some(record.info.generation + 1);
+        if let Some(generation) = top {
+            self.make_next_top(&record.info.id, generation)?;
+        }
+        Ok(Means { builder, limits, base, users, top })
+    }
+
+    /// They are not needed after all.
+    fn give_back(&self, id: &str, means: Option<Means>) -> Result<()> {
+        let Some(means) = means else { return Ok(()) };
+        self.builders.give_back(means.builder);
+        match means.top {
+            Some(generation) => self.discard_top(id, generation),
+            None => Ok(()),
+        }
     }
 
     /// What a box has written since it was given its root, where it can be read. Of one that lives, it is held still.
@@ -365,9 +457,12 @@ impl Native {
         let mut record = self.record_of(id)?;
         let stopped = record.info.state == SandboxState::Stopped;
         if !stopped {
-            record = self.running(id)?;
+            check_running(&record)?;
         }
-        let mut held = if stopped { None } else { Some(Held::take(&self.home, &record, false)?) };
+        let mut held = match stopped {
+            true => None,
+            false => Some(Held::take(&self.home, &record, false, || Ok(()))?.0),
+        };
         match &held {
             Some(held) => self.settle(&mut record, held.generation)?,
             None => self.settle_stopped(&mut record)?,
@@ -402,36 +497,39 @@ impl Native {
         if record.info.state == SandboxState::Stopped {
             return self.snapshot_stopped(&mut record, layer);
         }
-        record = self.running(id)?;
-        let mut held = Held::take(&self.home, &record, false)?;
+        check_running(&record)?;
+        // What is in memory is copied.
+        let rotates = record.spec.limits.disk_bytes.is_none();
+        let ready = || rotates.then(|| self.means(&record)).transpose();
+        let (mut held, means) = Held::take(&self.home, &record, false, ready)?;
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
         let upper = self.upper_of(&record, Some(&mut held))?;
         if self.is_untouched(&upper, &record)? {
+            self.give_back(id, means)?;
             held.release(false)?;
             return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
-        if let (0, Tree::At(_)) = (processes, &upper) {
-            let generation = record.info.generation + 1;
-            let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
-            match self.restack(
-                &mut record,
-                &held,
-                pending,
-                Swap { quiet: true, clean: false, leave_top: false },
-            ) {
-                Ok(()) => {
-                    held.release(true)?;
-                    return Ok(Taken { method: Method::Rotate, chain, processes });
-                }
-                Err(Refused::Busy) => {}
-                Err(Refused::Other(error)) => {
-                    // Nobody can tell here how far it came: the guest looks at its root anew.
-                    let _ = held.release(true);
-                    return Err(error);
+        match means {
+            Some(means) if processes == 0 => {
+                let generation = record.info.generation + 1;
+                let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
+                let swap = Swap { quiet: true, clean: false, leave_top: false };
+                match self.restack(&mut record, (means, &mut held), pending, swap) {
+                    Ok(()) => {
+                        held.release(true)?;
+                        return Ok(Taken { method: Method::Rotate, chain, processes });
+                    }
+                    Err(Refused::Busy) => {}
+                    Err(Refused::Other(error)) => {
+                        // Nobody can tell here how far it came: the guest looks at its root anew.
+                        let _ = held.release(true);
+                        return Err(error);
+                    }
                 }
             }
+            means => self.give_back(id, means)?,
         }
         let copied = snapshot::copy_top(&self.home, id, &upper, layer);
         held.release(false)?;
@@ -448,7 +546,8 @@ impl Native {
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
         let generation = record.info.generation + 1;
-        self.make_next_top(&id, generation, &source(&upper)?)?;
+        self.make_next_top(&id, generation)?;
+        dress_top(&self.home, &id, generation, &source(&upper)?)?;
         let pending = Pending { generation, chain: chain.clone(), seals: Some(layer.to_owned()) };
         record.pending = Some(pending.clone());
         self.home.write_record(record)?;
@@ -458,18 +557,18 @@ impl Native {
         Ok(Taken { method: Method::Rotate, chain, processes: 0 })
     }
 
-    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<()> {
+    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let held = Held::take(&self.home, &record, true)?;
+        let (mut held, means) = Held::take(&self.home, &record, true, || self.means(&record))?;
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
         let swap = Swap { quiet: false, clean: true, leave_top: held.top.is_some() };
-        let done = self.restack(&mut record, &held, pending, swap);
+        let done = self.restack(&mut record, (means, &mut held), pending, swap);
         let released = held.release(true);
         match done {
-            Ok(()) => released,
+            Ok(()) => released.map(|()| record.info),
             Err(Refused::Other(error)) => Err(error),
             Err(Refused::Busy) => {
                 Err(Error::new(ErrorKind::Failed, "the old root is busy, and was not asked"))
@@ -480,7 +579,7 @@ impl Native {
     pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let mut held = Held::take(&self.home, &record, true)?;
+        let (mut held, ()) = Held::take(&self.home, &record, true, || Ok(()))?;
         self.settle(&mut record, held.generation)?;
         if let top @ Tree::InMemory(_) = self.upper_of(&record, Some(&mut held))? {
             self.bring_out(&record, &top)?;
@@ -539,10 +638,11 @@ impl Native {
         let in_memory = limits.memory_top.is_some();
         let base =
             Base { layers: layers::sources(&self.home, &record.info.chain)?, ..self.base_of(&record)? };
+        let builder = self.builders.take()?;
         let claim = self.home.reclaim(id)?;
         let before = Some(&record);
         let (spec, base) = (&spec, &base);
-        let site = Site { id, spec, base, claim, users, top, limits, level, generation, before };
+        let site = Site { id, spec, base, claim, users, top, limits, level, generation, before, builder };
         let created = self.raise(site).map_err(|failed| match failed {
             Failed::Step(failure) => told(failure, &self.home),
             Failed::Other(error) => error,
@@ -552,6 +652,21 @@ impl Native {
             let _ = self.discard_top(id, generation);
         }
         Ok(created)
+    }
+}
+
+/// Only a box that runs can be held.
+fn check_running(record: &BoxRecord) -> Result<()> {
+    let id = &record.info.id;
+    match record.info.state {
+        SandboxState::Running => Ok(()),
+        SandboxState::Stopped => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("box {id} is stopped; `glass start {id}` starts it again"),
+        )),
+        SandboxState::Dead => {
+            Err(Error::new(ErrorKind::Gone, format!("box {id} has ended; `glass gc` removes what is left")))
+        }
     }
 }
 
@@ -569,6 +684,11 @@ pub(super) fn uppermost(layers: &[Source]) -> Result<&Source> {
     layers.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "a box needs at least one layer"))
 }
 
-fn is_busy(failure: &glasshouse_protocol::plan::StepFailure) -> bool {
+fn words(failure: &StepFailure) -> String {
+    let why = std::io::Error::from_raw_os_error(failure.errno);
+    format!("step {} ({}): {why}", failure.step, failure.on)
+}
+
+fn is_busy(failure: &StepFailure) -> bool {
     failure.errno == Errno::BUSY.raw_os_error() && failure.on == "the old root"
 }

@@ -1,0 +1,112 @@
+//! Putting a new root in the place of the root of a box that lives.
+//!
+//! We are in the box's mount namespace. The new root is laid over the old one, what is mounted in the old one moves along,
+//! and the pivot lets the old one go, with what is not to move along: to let go of mounts is what takes the kernel longest,
+//! so it is done once. What fails on the way is taken back; what cannot be taken back is told as that.
+
+use super::*;
+
+/// A mount, and where it was.
+type Moved = (OwnedFd, OwnedFd);
+
+/// Replaces the root. What the box had comes back: as long as it is held, the kernel need not clear it away.
+pub(super) fn replace_root(
+    new: BorrowedFd<'_>,
+    (moved, leaves): (&[String], &[&str]),
+    quiet: bool,
+    read_only_root: bool,
+) -> Result<Vec<OwnedFd>, Stumble> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let old = on("/", rustix::fs::openat(CWD, "/", flags, Mode::empty()))?;
+    if quiet {
+        on("the old root", mount::close_to_writers(old.as_fd()))?;
+    }
+    let mut way_back = Vec::new();
+    // A mount that is attached nowhere takes no others.
+    let attached = on("the new root", mount::attach(new, old.as_fd()));
+    let is_attached = attached.is_ok();
+    let done = attached
+        .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
+        .and_then(|()| leave_all(new, leaves, &mut way_back))
+        .and_then(|()| match read_only_root {
+            true => on("/", mount::set_attributes(new, read_only(), false)),
+            false => Ok(()),
+        })
+        .and_then(|()| on("/", mount::pivot(new)));
+    let Err(stumble) = done else { return Ok(vec![old]) };
+    let mut undone = put_back(&way_back);
+    if is_attached {
+        undone = undone.and(let_go(new));
+    }
+    if quiet {
+        undone = undone.and(on("the old root", mount::open_to_writers(old.as_fd())));
+    }
+    Err(match undone {
+        Ok(()) => stumble,
+        Err(worse) => {
+            let on = format!("{}, and on the way back {} ({})", stumble.on, worse.on, worse.source);
+            Stumble { on, torn: true, ..stumble }
+        }
+    })
+}
+
+fn move_all(
+    old: BorrowedFd<'_>,
+    new: BorrowedFd<'_>,
+    paths: &[String],
+    way_back: &mut Vec<Moved>,
+) -> StepResult {
+    for path in paths {
+        let Some(mounted) = on(path, mount::mounted_at(old, path))? else { continue };
+        let place = on(path, mount::find_or_make_dir(new, path))?;
+        on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
+        // What it covered is in sight again. Without it there is no way back.
+        let covered =
+            on(path, mount::find(old, path)).map_err(|stumble| Stumble { torn: true, ..stumble })?;
+        way_back.push((mounted, covered));
+    }
+    Ok(())
+}
+
+/// Puts what is not to stay back into the old root, onto a directory there that nothing covers any more.
+fn leave_all(new: BorrowedFd<'_>, paths: &[&str], way_back: &mut Vec<Moved>) -> StepResult {
+    for path in paths {
+        let path = path.trim_start_matches('/');
+        let Some((_, uncovered)) = way_back.first() else { continue };
+        let Some(mounted) = on(path, mount::mounted_at(new, path))? else { continue };
+        on(path, mount::attach(mounted.as_fd(), uncovered.as_fd()))?;
+        let covered =
+            on(path, mount::find(new, path)).map_err(|stumble| Stumble { torn: true, ..stumble })?;
+        way_back.push((mounted, covered));
+    }
+    Ok(())
+}
+
+/// Moves back what was moved, as much of it as goes. The first that does not is told.
+fn put_back(way_back: &[Moved]) -> StepResult {
+    let back = |(mount, place): &Moved| on("a mount that moved", mount::attach(mount.as_fd(), place.as_fd()));
+    way_back.iter().rev().map(back).fold(Ok(()), Result::and)
+}
+
+fn let_go(new: BorrowedFd<'_>) -> StepResult {
+    on("the new root", rustix::process::fchdir(new))?;
+    on("the new root", mount::detach("."))
+}
+
+/// Directories in memory, empty again; they belong to the root of the box.
+pub(super) fn refresh_all(start: &Startup, fresh: &[(String, u64)], become_root: bool) -> StepResult {
+    if become_root && !fresh.is_empty() {
+        on("user namespace", namespace::enter(given(start, FdRole::UserNamespace)?))?;
+        on("root of the box", identity::become_user(0, 0, Some(&[])))?;
+    }
+    fresh.iter().try_for_each(|(path, bytes)| refresh(path, *bytes))
+}
+
+/// A directory in memory, empty again.
+fn refresh(path: &str, bytes: u64) -> StepResult {
+    let size = bytes.to_string();
+    let attributes = Attributes { no_exec: path == "/dev/shm", ..Attributes::default() };
+    let options = [("size", Some(&*size)), ("mode", Some("1777"))];
+    let tmpfs = on("tmpfs", mount::make("tmpfs", &options, attributes))?;
+    on(path, mount::attach_at(tmpfs.as_fd(), path))
+}

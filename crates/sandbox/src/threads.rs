@@ -1,0 +1,124 @@
+//! Threads for what blocks: kept for a while when they have nothing to do, because to start one takes longer than most of
+//! the work.
+//!
+//! ```text
+//!  started ──▶ works ──▶ waits ──▶ works …
+//!                          └── nothing came for a while: ends
+//! ```
+//! Not tokio's own threads: those panic where the host has no thread left to give.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::limits::BLOCKING_THREADS;
+
+/// How long a thread waits for more work.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Those that wait, the one that worked last at the end: its memory is the warmest.
+static WAITING: Mutex<Vec<(u64, SyncSender<Work>)>> = Mutex::new(Vec::new());
+
+/// Runs what blocks where it holds up nobody.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
+    let broken_off = |_| Error::new(ErrorKind::Failed, "the work was broken off");
+    let _room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
+    let (answer, wait) = oneshot::channel();
+    give(Box::new(move || {
+        let _ = answer.send(work());
+    }))?;
+    wait.await.map_err(broken_off)?
+}
+
+/// Gives work to a thread that waits, or to a new one.
+fn give(mut work: Work) -> Result<()> {
+    loop {
+        let waiting = locked().pop();
+        let Some((_, thread)) = waiting else { break };
+        match thread.send(work) {
+            Ok(()) => return Ok(()),
+            // It ended just now.
+            Err(unsent) => work = unsent.0,
+        }
+    }
+    let thread = std::thread::Builder::new().name("glasshouse".into()).spawn(move || run(work));
+    thread.map(drop).context("start a thread (is the limit of processes reached?)")
+}
+
+fn run(first: Work) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    let mut work = first;
+    loop {
+        work();
+        let (sender, receiver) = sync_channel(1);
+        locked().push((number, sender));
+        match next(number, &receiver) {
+            Some(more) => work = more,
+            None => return,
+        }
+    }
+}
+
+fn next(number: u64, receiver: &Receiver<Work>) -> Option<Work> {
+    match receiver.recv_timeout(WAIT_MAX) {
+        Ok(work) => Some(work),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            let mut waiting = locked();
+            let at = waiting.iter().position(|(other, _)| *other == number);
+            match at {
+                Some(at) => {
+                    waiting.remove(at);
+                    None
+                }
+                // Somebody has taken our end, and is about to send.
+                None => {
+                    drop(waiting);
+                    receiver.recv().ok()
+                }
+            }
+        }
+    }
+}
+
+fn locked() -> MutexGuard<'static, Vec<(u64, SyncSender<Work>)>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_a_row(rounds: usize) -> Vec<std::thread::ThreadId> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        let work = || blocking(|| Ok(std::thread::current().id()));
+        (0..rounds).map(|_| runtime.block_on(work()).expect("it is done")).collect()
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_used_again() {
+        // Others use the same threads meanwhile; of a hundred pieces of work in a row, some meet again.
+        let mut threads = in_a_row(100);
+        threads.sort_by_key(|id| format!("{id:?}"));
+        threads.dedup();
+        assert!(threads.len() < 100, "each had a thread of its own");
+    }
+
+    #[test]
+    fn work_that_panics_is_an_error_and_takes_no_other_along() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        let panics = runtime.block_on(blocking(|| -> Result<()> { panic!("on purpose") }));
+        assert_eq!(panics.expect_err("it was broken off").kind(), ErrorKind::Failed);
+        assert_eq!(in_a_row(10).len(), 10);
+    }
+}
