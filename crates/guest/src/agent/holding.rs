@@ -39,6 +39,8 @@ pub(super) struct Hold {
     until: Option<Instant>,
     /// Those that we have stopped, and let go again.
     stopped: Vec<i32>,
+    /// Their cgroups were stopped instead, which they do not notice.
+    frozen: bool,
     /// When they are let go for a moment, if not all stand still by then.
     again: Instant,
 }
@@ -70,7 +72,8 @@ impl Agent {
         }
         let now = Instant::now();
         let (until, again) = (Some(now + CLEARING_MAX), now + STUCK_MAX);
-        self.hold = Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), again });
+        self.hold =
+            Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), frozen: false, again });
         if wish.kill {
             let running: Vec<u64> = self.running().collect();
             for id in running {
@@ -93,9 +96,12 @@ impl Agent {
         if hold.wish.kill {
             ready = others.is_empty();
             others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
+        } else if hold.wish.stop && others.is_empty() {
+            // Nothing runs, and nobody but us could start anything.
         } else if hold.wish.stop
             && let Some(still) = self.tracker.freeze(true)
         {
+            hold.frozen = true;
             ready = still;
         } else if hold.wish.stop && Instant::now() >= hold.again && !others.iter().all(|&(_, still)| still) {
             // Who has a child between vfork and exec waits for that one and for nothing else, stopped or not.
@@ -179,7 +185,7 @@ impl Agent {
             // A box that has nothing left of what ran begins again, with its numbers and its clock.
             self.turns = 0;
         }
-        if hold.wish.stop {
+        if hold.frozen {
             self.tracker.freeze(false);
         }
         for pid in hold.stopped {
