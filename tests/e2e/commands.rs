@@ -164,7 +164,7 @@ fn trees_go_in_and_come_out_unchanged() {
 }
 
 #[test]
-fn every_command_speaks_json() {
+fn what_a_file_is_written_over_stays_until_that_is_whole() {
     each_mode(|house| {
         let created = json(&house.run(&["create", "--json"]).1);
         let id = created["id"].as_str().expect("create tells the id").to_owned();

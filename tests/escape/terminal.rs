@@ -100,6 +100,8 @@ fn escape_sequences_do_not_reach_the_terminal() {
             &["log", &attacker.id, "--json"],
             &["ps", &attacker.id],
             &["ps", &attacker.id, "--json"],
+            &["trajectory", "export", &attacker.id],
+            &["trajectory", "export", &attacker.id, "--format", "atif"],
         ] {
             assert_harmless(&on_terminal(attacker.house.glass(args)), args[0]);
         }

@@ -286,6 +286,14 @@ impl Sandbox {
 
     async fn change(&self, verb: &'static str, path: &str, op: FileOp, asked: Value) -> Result<()> {
         let result = self.file(op).await.map(|_| ());
+        // What comes takes the place of what is there: a device or a pipe would be gone.
+        if std::fs::metadata(to).is_ok_and(|found| !found.is_file()) {
+            let message = format!(
+                "{} is no file, and is not replaced by one; `cat` in the box writes to stdout",
+                to.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         self.changed(verb, path, None, asked, result).await
     }
 
