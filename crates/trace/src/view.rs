@@ -122,6 +122,7 @@ impl View<'_> {
             }
             Event::Step(step) => self.step(&time, step, step.exec.is_some() && above == step.exec),
             Event::State { what, snapshot, method, step } => {
+                self.texts.state(what);
                 let about = |word: &Option<String>| word.iter().map(|w| format!(" {w}")).collect::<String>();
                 let step = step.map(|step| format!(" (step {step})")).unwrap_or_default();
                 let text = format!("{what}{}{}{step}", about(snapshot), about(method));

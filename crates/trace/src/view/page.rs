@@ -99,6 +99,7 @@ impl Page<'_> {
             }
             Event::State { what, snapshot, method, step } => {
                 self.flush(None, &time)?;
+                self.texts.state(what);
                 let step = step.map(|step| format!("step {step}"));
                 let words = [Some(what), snapshot.as_ref(), method.as_ref(), step.as_ref()];
                 let text: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
