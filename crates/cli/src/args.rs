@@ -76,9 +76,10 @@ pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BoxOptions {
     /// What the box is made from: `host` (this machine's programs, read-only), `dir:PATH` (a root), NAME (an
-    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH` or `docker-archive:PATH`
-    #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "Box")]
-    image: Image,
+    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH`, `docker-archive:PATH` or
+    /// `snapshot:ID` [default: host]
+    #[arg(long, value_name = "IMAGE", help_heading = "Box")]
+    image: Option<Image>,
     /// What runs it; `process` has no isolation at all
     #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime())]
     #[arg(help_heading = "Box")]
@@ -131,16 +132,20 @@ pub(crate) struct BoxOptions {
 }
 
 impl BoxOptions {
+    /// What it is made from, if somebody said so.
+    pub(crate) fn image(&self) -> Result<Option<Image>> {
+        Ok(match &self.image {
+            Some(Image::Directory(path)) => Some(Image::Directory(std::path::absolute(path)?)),
+            Some(Image::OciArchive(path)) => Some(Image::OciArchive(std::path::absolute(path)?)),
+            Some(Image::DockerArchive(path)) => Some(Image::DockerArchive(std::path::absolute(path)?)),
+            image => image.clone(),
+        })
+    }
+
     /// The box that these options describe.
     pub(crate) fn spec(&self) -> Result<SandboxSpec> {
-        let image = match &self.image {
-            Image::Directory(path) => Image::Directory(std::path::absolute(path)?),
-            Image::OciArchive(path) => Image::OciArchive(std::path::absolute(path)?),
-            Image::DockerArchive(path) => Image::DockerArchive(std::path::absolute(path)?),
-            image => image.clone(),
-        };
         Ok(SandboxSpec {
-            image,
+            image: self.image()?.unwrap_or_default(),
             runtime: self.runtime,
             min_level: self.min_level,
             limits: Limits {
@@ -180,6 +185,11 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
+    /// Whether nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.env.is_empty() && self.cwd.is_none() && self.user.is_none()
+    }
+
     /// The variables with their values. One that we do not have ourselves is left out, as by other tools.
     pub(crate) fn variables(&self) -> Result<Vec<(String, String)>> {
         let mut variables = Vec::new();

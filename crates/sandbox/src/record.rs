@@ -62,6 +62,9 @@ impl Record {
             limits: limits.collect(),
             labels: info.labels.clone(),
             env_names: env.iter().map(|(name, _)| name.clone()).collect(),
+            user: Some(info.user.clone()).filter(|user| !user.is_empty()),
+            cwd: Some(info.cwd.clone()).filter(|cwd| !cwd.is_empty()),
+            read_only: info.read_only,
             uncontrolled: info.uncontrolled.clone(),
         }));
     }
@@ -77,6 +80,9 @@ impl Record {
             stdin: spec.stdin,
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             timeout_ms: spec.timeout_ms,
+            grace_ms: spec.grace_ms,
+            output_bytes_max: spec.output_bytes_max,
+            rlimits: spec.rlimits.clone(),
         }));
     }
 
