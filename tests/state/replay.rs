@@ -292,3 +292,27 @@ fn tools_of_a_boxs_own_are_called_again() {
         assert_eq!(stage.ok(&again), "the same, 2 steps", "{:?}", stage.house.mode);
     }
 }
+
+#[test]
+fn limits_on_record_that_cannot_be_had_here_are_left_out_and_told() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("true");
+        let mut trajectory = exported(&stage);
+        trajectory["base"]["limits"] = json!({ "memory_bytes": 128 << 20, "timeout_ms": 77_000 });
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, id, told) = stage.house.run(&["replay", &run, "--mode", "branch"]);
+        assert_eq!(code, 0, "{:?}: {told}", stage.house.mode);
+        let limits = stage.json(&["info", id.trim_end()])["limits"].clone();
+        let amount = |name: &str| {
+            let limit = limits.as_array().expect("a list").iter().find(|limit| limit["name"] == name);
+            limit.expect("it is told")["amount"].clone()
+        };
+        assert_eq!(amount("timeout"), 77_000, "{:?}", stage.house.mode);
+        // Whether a limit of the whole box can be had is up to the machine; that it is one or the other is not.
+        let had = amount("memory") == 128 << 20;
+        assert_ne!(had, told.contains("without the limits on record"), "{:?}: {told}", stage.house.mode);
+        // Who asks for a limit gets it or is refused.
+        let asked = stage.house.run(&["replay", &run, "--memory", "129m", "--quiet"]);
+        assert_eq!(asked.0 == 0, had, "{:?}: {}", stage.house.mode, asked.2);
+    }
+}

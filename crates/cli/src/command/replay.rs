@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use glasshouse_sandbox::{Ground, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, ToolsSpec};
+use glasshouse_sandbox::{
+    ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec, ToolsSpec,
+};
 use glasshouse_trace::trajectory::{Format, Step, Strictness, Trajectory};
 use serde_json::{Value, json};
 
@@ -186,6 +188,7 @@ impl Replay {
         if self.mode == Mode::Verify {
             spec.owner = Some(std::process::id());
         }
+        let asked_limits = spec.limits.clone();
         let asked = self.task.clone().spec(global);
         let (mut spec, task) = match (asked, Ground::of(trajectory, spec)?) {
             (asked, Ground::Box(spec)) => (*spec, asked),
@@ -199,12 +202,37 @@ impl Replay {
         if let Some(Fetched::Stopped(signal)) = fetch(global, house, &mut spec.image, signals).await? {
             return Ok((Made::Stopped(signal), true));
         }
-        let made = match task {
-            Some(task) => task::make(house, spec, task, signals).await?,
-            None => make(house, spec, signals).await?,
+        let first = make_either(house, spec.clone(), task.clone(), signals).await;
+        let made = match first {
+            // Nobody asked for the limits that are on record, so they need not be refused; but it is told.
+            Err(error) if is_unsupported(&error) && spec.limits != asked_limits => {
+                global.say(&format!("replaying without the limits on record: {}", output::sentence(&error)));
+                let Limits { timeout, output_bytes, .. } = spec.limits;
+                let limits = Limits { timeout, output_bytes, ..asked_limits };
+                make_either(house, SandboxSpec { limits, ..spec }, task, signals).await?
+            }
+            first => first?,
         };
         Ok((made, true))
     }
+}
+
+/// Makes a box, of a task if there is one.
+async fn make_either(
+    house: &Sandboxes,
+    spec: SandboxSpec,
+    task: Option<TaskSpec>,
+    signals: &mut Signals,
+) -> Result<Made> {
+    match task {
+        Some(task) => task::make(house, spec, task, signals).await,
+        None => make(house, spec, signals).await,
+    }
+}
+
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<glasshouse_sandbox::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
 async fn replay(
