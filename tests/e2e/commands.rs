@@ -49,6 +49,7 @@ fn bad_input_gets_one_sentence_and_leaves_nothing() {
             &["create", "--env", "=x"],
             &["create", "--min-level", "vm"],
             &["create", "--runtime", "process", "--pids", "5"],
+            &["create", "--runtime", "process", "--record", "steps"],
             &["create", "--owner", "999999999"],
             &["exec", "nobody", "--", "true"],
             &["info", "nobody"],

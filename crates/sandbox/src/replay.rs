@@ -30,7 +30,7 @@ use crate::files::{FILE_STEP, tree};
 use crate::limits::{MEMORY_BYTES, PIDS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
-use crate::spec::{Image, Recording, SandboxSpec};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::task::TaskSpec;
 use crate::tools;
 
@@ -100,8 +100,8 @@ impl Ground {
     /// What a trajectory says about where it began. `like` is what it says nothing about.
     pub fn of(trajectory: &Trajectory, like: SandboxSpec) -> Result<Ground> {
         let recording = match like.recording {
-            Recording::Commands => Recording::Steps,
-            more => more,
+            Recording::Commands if like.runtime != RuntimeKind::Process => Recording::Steps,
+            as_said => as_said,
         };
         let deterministic =
             like.deterministic || trajectory.profile.as_ref().is_some_and(|profile| profile.deterministic);
@@ -139,15 +139,19 @@ impl Ground {
 /// Gives a box what is on record of the one that a trajectory began in, where nobody said otherwise. Limits are taken
 /// if they are tighter than what every box has: a stranger's file cannot ask for more.
 fn surround(spec: &mut SandboxSpec, on_record: &Map<String, Value>) {
-    let text = |name: &str| on_record.get(name).and_then(Value::as_str).map(str::to_owned);
-    spec.user = spec.user.take().or_else(|| text("user"));
-    spec.cwd = spec.cwd.take().or_else(|| text("cwd"));
-    spec.read_only |= on_record.get("read_only").and_then(Value::as_bool).unwrap_or_default();
     let limit = |name: &str| on_record.get("limits").and_then(|limits| limits.get(name)?.as_u64());
     let tighter = |name: &str, most: u64| limit(name).filter(|amount| *amount < most);
     let limits = &mut spec.limits;
     limits.timeout = limits.timeout.or(limit("timeout_ms").map(Duration::from_millis));
     limits.output_bytes = limits.output_bytes.or(tighter("output_bytes", KEPT_OUTPUT_BYTES));
+    if spec.runtime == RuntimeKind::Process {
+        // Users, places and limits of a box are those of the host there.
+        return;
+    }
+    let text = |name: &str| on_record.get(name).and_then(Value::as_str).map(str::to_owned);
+    spec.user = spec.user.take().or_else(|| text("user"));
+    spec.cwd = spec.cwd.take().or_else(|| text("cwd"));
+    spec.read_only |= on_record.get("read_only").and_then(Value::as_bool).unwrap_or_default();
     limits.pids = limits.pids.or(tighter("pids", PIDS));
     limits.disk_bytes = limits.disk_bytes.or(tighter("disk_bytes", MEMORY_BYTES));
     limits.memory_bytes = limits.memory_bytes.or(tighter("memory_bytes", MEMORY_BYTES));
