@@ -47,6 +47,8 @@ fn bad_input_gets_one_sentence_and_leaves_nothing() {
             &["create", "--image", "nonsense"],
             &["create", "--name", "../x"],
             &["create", "--env", "=x"],
+            &["create", "--redact", "("],
+            &["create", "--redact", "a*"],
             &["create", "--min-level", "vm"],
             &["create", "--runtime", "process", "--pids", "5"],
             &["create", "--runtime", "process", "--record", "steps"],

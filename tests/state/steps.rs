@@ -181,6 +181,41 @@ fn secrets_that_a_step_writes_to_files_are_on_no_record() {
     }
 }
 
+#[test]
+fn what_matches_a_pattern_is_on_no_record() {
+    const SECRET: &str = "corp-4711-0815";
+    let options = [
+        "--record",
+        "steps",
+        "--redact",
+        "corp-[0-9-]+",
+        "--redact",
+        "password: (?P<secret>\\S+)",
+        "--label",
+        "k=v",
+    ];
+    for stage in Stage::each(&options) {
+        // The pattern goes on with the box, whoever uses it.
+        stage.sh(&format!("echo {SECRET} | tee a; ln -s {SECRET} b; echo password: hunter2x >&2"));
+        let call = format!(r#"{{"path": "c", "content": "it is {SECRET}\n"}}"#);
+        stage.ok(&["exec", &stage.id, "--tool", "file_write", "--params", &call]);
+        let fork = stage.ok(&["fork", &stage.id]);
+        stage.sh_in(&fork, &format!("echo {SECRET}"));
+        stage.ok(&["stop", &stage.id]);
+        stage.ok(&["start", &stage.id]);
+        stage.sh(&format!("cat a; test -n {SECRET}"));
+        let home = stage.house.home();
+        for dir in ["traces", "blobs"] {
+            for secret in [SECRET, "hunter2x"] {
+                let found = grep(&home.join(dir), secret.as_bytes());
+                assert!(found.is_empty(), "{:?}: {secret} in {found:?}", stage.house.mode);
+            }
+        }
+        let log = stage.ok(&["log", &stage.id]);
+        assert!(log.contains("password: [redacted]"), "{:?}: {log}", stage.house.mode);
+    }
+}
+
 /// Files below a directory that hold these bytes.
 fn grep(dir: &std::path::Path, wanted: &[u8]) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();

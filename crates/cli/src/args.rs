@@ -11,6 +11,7 @@ use glasshouse_sandbox::{
     ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind, RuntimeKind, Sandbox,
     SandboxSpec, Sandboxes, Settings,
 };
+use glasshouse_trace::SecretPattern;
 
 use crate::{duration, home, session, size, terminal};
 
@@ -101,6 +102,10 @@ pub(crate) struct BoxOptions {
     /// [default: commands; with --deterministic, steps]
     #[arg(long, value_name = "WHAT", value_parser = recording(), help_heading = "Box")]
     record: Option<Recording>,
+    /// What is never put on record: a regular expression, or its group `(?P<secret>…)`; beside the values of
+    /// variables and the shapes of well-known tokens (repeatable)
+    #[arg(long, value_name = "REGEX", value_parser = redact, help_heading = "Box")]
+    redact: Vec<String>,
     /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
     /// fixed; `glass info` lists what is not. For replay, never for secrets
     #[arg(long, help_heading = "Box")]
@@ -165,6 +170,7 @@ impl BoxOptions {
                 false => Recording::Commands,
             }),
             deterministic: self.deterministic,
+            redact: self.redact.clone(),
             ..SandboxSpec::default()
         })
     }
@@ -331,6 +337,10 @@ fn pids(text: &str) -> Result<u64, String> {
             .ok_or_else(|| format!("the kernel has no more than {PIDS_MAX} processes")),
         Err(_) => Err("processes are counted in whole numbers, like 100".to_owned()),
     }
+}
+
+fn redact(text: &str) -> Result<String, String> {
+    SecretPattern::parse(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use glasshouse_trace::{Retention, prune};
+use glasshouse_trace::{Retention, SecretPattern, prune};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
@@ -13,7 +13,7 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
-use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{BLOCKING_THREADS, LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
@@ -159,7 +159,9 @@ impl Sandboxes {
 
     pub(crate) fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
         let secrets = env.iter().map(|(_, value)| value.clone().into_bytes()).collect();
-        Record::open(&self.inner.home, &info.id, secrets)
+        // They were looked at when the box was made.
+        let patterns = info.redact.iter().filter_map(|text| SecretPattern::parse(text).ok()).collect();
+        Record::open(&self.inner.home, &info.id, secrets, patterns)
     }
 
     fn drive(&self, info: SandboxInfo, link: Link, record: Record) -> Sandbox {
@@ -443,6 +445,12 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
                 "{key:?} cannot be the name of a variable, or its value holds a zero byte"
             ));
         }
+    }
+    if spec.redact.len() > REDACT_PATTERNS {
+        return invalid(format!("a box has at most {REDACT_PATTERNS} patterns of what is not recorded"));
+    }
+    for pattern in &spec.redact {
+        SecretPattern::parse(pattern).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
     }
     for (what, time) in [("timeout", spec.limits.timeout), ("ttl", spec.limits.ttl)] {
         if time.is_some_and(|time| time.is_zero()) {

@@ -224,7 +224,7 @@ proptest! {
     #[test]
     fn every_event_reads_back_as_it_was_written(events in vec(events(), 1..6)) {
         let home = Home::new();
-        let redaction = Redaction { secrets: Vec::new(), shapes: false };
+        let redaction = Redaction { secrets: Vec::new(), shapes: false, ..Redaction::default() };
         let mut writer = Writer::open(Settings { redaction, ..home.settings() }).unwrap();
         for event in &events {
             writer.append(event.clone()).unwrap();

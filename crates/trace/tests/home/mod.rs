@@ -48,7 +48,7 @@ impl Home {
 
     pub(crate) fn settings_hiding(&self, secrets: &[&[u8]]) -> Settings {
         let secrets = secrets.iter().map(|secret| secret.to_vec()).collect();
-        Settings { redaction: Redaction { secrets, shapes: true }, ..self.settings() }
+        Settings { redaction: Redaction { secrets, ..Redaction::default() }, ..self.settings() }
     }
 
     pub(crate) fn writer(&self) -> Writer {
