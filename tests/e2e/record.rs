@@ -39,3 +39,21 @@ fn a_changed_record_is_found_out() {
         assert_ne!(house.run(&["log", &id, "--verify"]).0, 0);
     });
 }
+
+#[test]
+fn the_record_of_a_box_that_is_gone_is_found_by_its_name() {
+    each_mode(|house| {
+        let said = |name: &str| house.run(&["log", name, "--json"]).1.lines().map(json).next();
+        let id_of = |name: &str| said(name).expect("it has a record")["event"]["id"].clone();
+        let first = create(house, &["--name", "web"]);
+        assert_eq!(house.run(&["kill", "web"]).0, 0);
+        assert_eq!(id_of("web"), first);
+        // The last one that was called so, and the living one before all that are gone.
+        let second = create(house, &["--name", "web"]);
+        assert_eq!(id_of("web"), second);
+        assert_eq!(house.run(&["kill", "web"]).0, 0);
+        assert_eq!(id_of("web"), second);
+        assert_eq!(id_of(&first), first);
+        assert!(house.run(&["log", "nobody"]).2.contains("no record"));
+    });
+}

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use glasshouse_trace::{Retention, SecretPattern, prune};
+use glasshouse_trace::{Event, Reader, Retention, SecretPattern, prune};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
@@ -360,26 +360,44 @@ impl Sandboxes {
         reports
     }
 
-    /// The id of a box, living or gone, that has a record.
+    /// The id of a box, living or gone, that has a record. Of several that are gone and had this name, the last.
     pub fn resolve_trace(&self, name: &str) -> Result<String> {
         if let Ok(id) = self.inner.home.resolve(name) {
             return Ok(id);
         }
-        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no record of a box {name:?}"));
-        let mut matching = Vec::new();
+        let unknown = || {
+            let message = format!(
+                "there is no record of a box {name:?}; `glass list` shows the boxes that are there, `glass audit verify` \
+                 all that have a record"
+            );
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let (mut matching, mut named) = (Vec::new(), None);
         for entry in std::fs::read_dir(self.traces_dir()).context("list the records")? {
             let id = entry.context("list the records")?.file_name().to_string_lossy().into_owned();
             if id == name || (name.len() >= 4 && id.starts_with(name)) {
                 matching.push(id);
+            } else if let Some(since_ms) = self.named_since(&id, name) {
+                named = named.max(Some((since_ms, id)));
             }
         }
         match matching.as_slice() {
             [id] => Ok(id.clone()),
-            [] => Err(unknown()),
+            [] => named.map(|(_, id)| id).ok_or_else(unknown),
             _ => Err(Error::new(
                 ErrorKind::Invalid,
                 format!("{name:?} stands for more than one record; write more of the id"),
             )),
+        }
+    }
+
+    /// When the box of this record was made, if it had this name.
+    fn named_since(&self, id: &str, name: &str) -> Option<u64> {
+        let mut lines = Reader::open(&self.traces_dir().join(id), &self.blobs_dir()).ok()?;
+        let first = lines.next()?.ok()?;
+        match &first.event {
+            Event::BoxCreated(created) if created.name.as_deref() == Some(name) => Some(first.time_ms),
+            _ => None,
         }
     }
 
