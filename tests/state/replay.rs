@@ -210,6 +210,8 @@ fn what_is_said_is_done_and_not_overlooked() {
         let run = file(&stage, "run.json", &exported(&stage).to_string());
         let sentence = stage.refused(&["replay", &run, "--image", "dir:/no/such/root"]);
         assert!(sentence.contains("/no/such/root"), "{:?}: {sentence}", stage.house.mode);
+        let (code, _, told) = stage.house.run(&["replay", &run, "--record", "commands"]);
+        assert!(code == 0 && told.contains("are not compared"), "{:?}: {told}", stage.house.mode);
         for option in [&["--strict"][..], &["--on", &stage.id], &["--memory", "64m"], &["--env", "A=b"]] {
             let sentence = stage.refused(&[&["replay", &run, "--mode", "serve"], option].concat());
             assert!(sentence.contains("--mode serve"), "{:?}: {option:?}: {sentence}", stage.house.mode);

@@ -147,6 +147,11 @@ impl BoxOptions {
         })
     }
 
+    /// What is put on record, if somebody said so.
+    pub(crate) fn recording(&self) -> Option<Recording> {
+        self.record
+    }
+
     /// The box that these options describe.
     pub(crate) fn spec(&self) -> Result<SandboxSpec> {
         Ok(SandboxSpec {

@@ -26,7 +26,8 @@ use crate::words::count;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 FILE is a trajectory of any known format (`glass trajectory schema` lists them), or the record of a
-box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed.
+box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed. What
+is not said of it (--image, --user, --memory …) is as on record; it records steps, to compare files.
 
 Modes:
   verify   do every step again; exit code 0: the same, 3: it went another way, 1: something failed
@@ -198,6 +199,9 @@ impl Replay {
         // Whoever names an image means it; whether it is the recorded one, its digest tells.
         if let Some(image) = self.the_box.image()? {
             spec.image = image;
+        }
+        if let Some(recording) = self.the_box.recording() {
+            spec.recording = recording;
         }
         if let Some(Fetched::Stopped(signal)) = fetch(global, house, &mut spec.image, signals).await? {
             return Ok((Made::Stopped(signal), true));
