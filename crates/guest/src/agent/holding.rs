@@ -39,7 +39,7 @@ pub(super) struct Hold {
     until: Option<Instant>,
     /// Those that we have stopped, and let go again.
     stopped: Vec<i32>,
-    /// Their cgroups were stopped instead, which they do not notice.
+    /// Their cgroups are to be let go, which they do not notice.
     frozen: bool,
     /// When they are let go for a moment, if not all stand still by then.
     again: Instant,
@@ -87,22 +87,26 @@ impl Agent {
     pub(super) fn settle_hold(&mut self) -> Result<()> {
         let Some(hold) = self.hold.as_mut() else { return Ok(()) };
         let Some(until) = hold.until else { return Ok(()) };
-        let others = self.tracker.others();
+        let mut others = self.tracker.others();
         let signal = |pid: i32, signal: rustix::process::Signal| {
             // Gone by itself in this moment.
             let _ = process::signal_pid(pid, signal.as_raw());
         };
+        // Where nothing runs there is nothing to stop: nobody but us could start anything.
+        let mut frozen = None;
+        if hold.wish.stop && !others.is_empty() {
+            // Also if it fails halfway: then that half is let go.
+            hold.frozen = true;
+            frozen = self.tracker.freeze(true);
+        }
         let mut ready = true;
         if hold.wish.kill {
             ready = others.is_empty();
             others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
-        } else if hold.wish.stop && others.is_empty() {
-            // Nothing runs, and nobody but us could start anything.
-        } else if hold.wish.stop
-            && let Some(still) = self.tracker.freeze(true)
-        {
-            hold.frozen = true;
+        } else if let Some(still) = frozen {
             ready = still;
+            // Those that came and went until all stood still.
+            others = self.tracker.others();
         } else if hold.wish.stop && Instant::now() >= hold.again && !others.iter().all(|&(_, still)| still) {
             // Who has a child between vfork and exec waits for that one and for nothing else, stopped or not.
             hold.stopped.drain(..).for_each(|pid| signal(pid, rustix::process::Signal::CONT));
