@@ -171,6 +171,14 @@ fn what_cannot_be_replayed_is_refused_and_leaves_nothing() {
             ("{\"steps\": [], \"x\": \"\u{1}".to_owned(), "cannot read"),
             (String::new(), "nothing in this file"),
             (steps(json!([{ "tool": "exec", "params": {} }])).to_string(), "either `argv` or `shell`"),
+            (
+                steps(json!([{ "tool": "exec", "params": { "shell": "cat", "stdin": 7 } }])).to_string(),
+                "nothing was replayed",
+            ),
+            (
+                steps(json!([{ "tool": "file", "params": { "op": "copy in", "path": "/x" } }])).to_string(),
+                "cannot be done again",
+            ),
         ];
         for (content, part) in cases {
             let run = file(&stage, "bad.json", &content);

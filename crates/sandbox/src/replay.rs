@@ -290,8 +290,7 @@ impl Replay<'_> {
     }
 
     async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
-        let spec = exec_of(params)?;
-        let stdin = params.get("stdin").map(bytes_of).transpose()?;
+        let (spec, stdin) = exec_of(params)?;
         let background = spec.background;
         let exec = self.sandbox.exec(spec).await?;
         if let Some(bytes) = stdin {
@@ -494,8 +493,8 @@ impl Record {
     }
 }
 
-/// The command of a plain step.
-fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
+/// The command of a plain step, and what it is fed.
+fn exec_of(params: &Map<String, Value>) -> Result<(ExecSpec, Option<Vec<u8>>)> {
     let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
     let program = match (params.get("argv"), params.get("shell")) {
         (Some(argv), None) => {
@@ -524,11 +523,12 @@ fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
         let number = |name: &str| u16::try_from(tty.get(name)?.as_u64()?).ok();
         Some(TtySize { rows: number("rows")?, cols: number("cols")? })
     });
-    Ok(ExecSpec {
+    let stdin = params.get("stdin").map(bytes_of).transpose()?;
+    let spec = ExecSpec {
         program,
         cwd: text("cwd"),
         user: text("user"),
-        stdin: params.contains_key("stdin"),
+        stdin: stdin.is_some(),
         tty,
         timeout_ms: number("timeout_ms"),
         grace_ms: number("grace_ms"),
@@ -536,7 +536,8 @@ fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
         rlimits,
         background: params.get("background").and_then(Value::as_bool).unwrap_or_default(),
         ..ExecSpec::default()
-    })
+    };
+    Ok((spec, stdin))
 }
 
 /// Text, or bytes in base64.
