@@ -97,6 +97,7 @@ pub(super) fn report_json(report: &Report) -> Value {
         "lines": report.lines,
         "first_bad": report.first_bad.as_ref().map(bad_json),
         "torn_tail": report.torn_tail,
+        "unguarded": report.unguarded,
         "missing_blobs": report.missing_blobs,
         "head": report.head.map(|hash| hash.to_string()),
     })
@@ -115,6 +116,10 @@ pub(super) fn report_lines(report: &Report) -> Vec<String> {
     lines.extend(
         report.torn_tail.then(|| "the last line is unfinished: its writer died, or is at it".to_owned()),
     );
+    lines.extend(report.unguarded.then(|| {
+        "its end is not vouched for: `head` is missing, or not one of ours; lines may have been cut off"
+            .to_owned()
+    }));
     lines
         .extend((report.missing_blobs > 0).then(|| format!("{} payloads are missing", report.missing_blobs)));
     lines.extend(report.head.map(|hash| format!("head {hash}")));
