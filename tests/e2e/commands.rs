@@ -48,6 +48,8 @@ fn bad_input_gets_one_sentence_and_leaves_nothing() {
             &["create", "--name", "../x"],
             &["create", "--env", "=x"],
             &["create", "--redact", "("],
+            &["image", "import", "/etc/passwd"],
+            &["restore", "nobody", "nothing"],
             &["create", "--redact", "a*"],
             &["create", "--min-level", "vm"],
             &["create", "--runtime", "process", "--pids", "5"],

@@ -66,7 +66,8 @@ impl Global {
 pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
     let text = error.to_string();
     match error.kind() {
-        ErrorKind::NotFound if !text.contains("glass list") => {
+        // Some say themselves where to look.
+        ErrorKind::NotFound if !text.contains("`glass ") => {
             anyhow::Error::msg(format!("{text}; `glass list` shows the boxes"))
         }
         _ => error.into(),
