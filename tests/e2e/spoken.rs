@@ -47,6 +47,8 @@ impl Talk<'_> {
     /// A box, what is done in it, and what is kept of it.
     fn live(&self) {
         let id = &self.text(&["create", "--record", "steps"], "id");
+        // The first step, which is gone back to below: whether what is in the background runs still is up to chance.
+        self.ask(&["exec", id, "--", "true"]);
         let exec = self.ask(&["exec", id, "--background", "--", "echo", "hi"])["exec"].to_string();
         assert_eq!(self.ask(&["attach", id, &exec])["stdout"], "hi\n");
         self.ask(&["exec", id, "--tool", "file_write", "--params", r#"{"path": "a", "content": "b\n"}"#]);
