@@ -38,6 +38,13 @@ pub fn serve() -> io::Result<()> {
     agent::run(build::outside(start)?)
 }
 
+/// Serves as the first process of a container, whose walls somebody else has built; the plan's few steps are those that
+/// only the first process itself can take.
+pub fn contained() -> io::Result<()> {
+    let start = startup::Startup::fetch()?;
+    agent::run(build::within(start)?)
+}
+
 /// Gives a box that lives another root, and ends.
 pub fn restack() -> io::Result<()> {
     build::restack(startup::Startup::receive()?)

@@ -1,5 +1,7 @@
 //! The guest's program: `glass-guest jail` builds a box and becomes its first process; `glass-guest serve` serves where
 //! it is; `glass-guest restack` gives a box that lives another root. All read their plan from the socket at descriptor 0.
+//! `glass-guest contained` is the first process of a container: it fetches its plan through a socket in a directory that
+//! was mounted for it.
 //! `glass-guest read` has no plan: it reads what its maker owns and may not read, and is asked over that socket.
 
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ fn main() -> ExitCode {
         Some("restack") => glasshouse_guest::restack(),
         Some("read") => glasshouse_guest::read(),
         Some("serve") => glasshouse_guest::serve(),
+        Some("contained") => glasshouse_guest::contained(),
         _ => {
             eprintln!("glass-guest is started by glass, with its plan at descriptor 0");
             return ExitCode::from(2);

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::{descriptor, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{FdRole, Plan, Report};
+use glasshouse_protocol::plan::{DOOR, DOOR_SOCKET, FdRole, Plan, Report};
 
 /// The plan, what came with it, and the socket to the host.
 #[derive(Debug)]
@@ -41,12 +42,23 @@ impl Fds {
 
 impl Startup {
     pub(crate) fn receive() -> io::Result<Startup> {
-        // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
-        descriptor::close_from(3)?;
-        process::default_signals();
-        // Executed from memory, it would be called by the number of a descriptor.
-        let _ = rustix::thread::set_name(c"glass-guest");
-        let host = descriptor::take_stdin()?;
+        begin()?;
+        Startup::receive_from(descriptor::take_stdin()?)
+    }
+
+    /// In a container there is nobody to inherit from: the host waits behind a socket in a directory that was mounted for
+    /// that. It hands the same plan and the same descriptors through it, and takes the socket away.
+    pub(crate) fn fetch() -> io::Result<Startup> {
+        begin()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let door = rustix::fs::openat(CWD, DOOR, flags, Mode::empty())?;
+        let host = descriptor::connect_at(door.as_fd(), DOOR_SOCKET)?;
+        // It was made to connect without waiting; what comes now is waited for.
+        rustix::io::ioctl_fionbio(&host, false)?;
+        Startup::receive_from(host)
+    }
+
+    fn receive_from(host: OwnedFd) -> io::Result<Startup> {
         let mut decoder = Decoder::default();
         let mut fds = Vec::new();
         let mut buffer = vec![0; 16 * 1024];
@@ -89,6 +101,16 @@ impl Startup {
         }
         Ok(())
     }
+}
+
+/// Leaves behind what came with the process.
+fn begin() -> io::Result<()> {
+    // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
+    descriptor::close_from(3)?;
+    process::default_signals();
+    // Executed from memory, it would be called by the number of a descriptor.
+    let _ = rustix::thread::set_name(c"glass-guest");
+    Ok(())
 }
 
 fn send(host: BorrowedFd<'_>, report: &Report) -> io::Result<()> {
