@@ -1,6 +1,7 @@
 //! What the tests share: where the program is, state directories that clean up after themselves, and skips that are
 //! loud and, where they must not be, fatal.
 
+pub mod engine;
 pub mod leaks;
 
 use std::io::Write as _;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless`,
-/// `escape` and `images`), that is a failure.
+/// `escape`, `images` and `docker`), that is a failure.
 ///
 /// # Panics
 /// If the group must run.

@@ -2,6 +2,7 @@
 //!
 //! Commands, files and terminals go over the connection to the guest, which does not know which runtime it lives in.
 
+pub(crate) mod docker;
 pub(crate) mod native;
 mod process;
 mod start;
@@ -53,7 +54,7 @@ pub struct Feature {
 pub(crate) struct Created {
     pub(crate) info: SandboxInfo,
     pub(crate) stream: UnixStream,
-    /// Its first process, which is a child of ours.
+    /// Its first process, which is a child of ours, or a container's.
     pub(crate) pidfd: OwnedFd,
 }
 
@@ -185,14 +186,16 @@ fn process_start(pid: i32) -> Result<u64> {
 pub(crate) struct Runtimes {
     native: Arc<native::Native>,
     process: Arc<process::Process>,
+    docker: Arc<docker::Docker>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(home: &Home) -> Result<Runtimes> {
+    pub(crate) fn new(home: &Home, engine: docker::EngineSettings) -> Result<Runtimes> {
         let trees = native::discover_trees(home)?;
         Ok(Runtimes {
             native: Arc::new(native::Native::new(home.clone(), trees.clone())),
-            process: Arc::new(process::Process::new(home.clone(), trees)),
+            process: Arc::new(process::Process::new(home.clone(), trees.clone())),
+            docker: Arc::new(docker::Docker::new(home.clone(), trees, engine)),
         })
     }
 
@@ -200,6 +203,7 @@ impl Runtimes {
         match kind {
             RuntimeKind::Native => &*self.native,
             RuntimeKind::Process => &*self.process,
+            RuntimeKind::Docker => &*self.docker,
         }
     }
 }

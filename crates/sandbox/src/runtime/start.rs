@@ -116,6 +116,21 @@ pub(super) fn start(mode: &str, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::res
     }
 }
 
+/// Sends a plan to a guest that somebody else has started, and listens until it is ready.
+pub(super) fn greet(
+    stream: UnixStream,
+    pid: i32,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<Ready, Failed> {
+    let pidfd = process::open(pid).context("watch the box's first process")?;
+    let mut watch = Watch::new(stream);
+    watch.send(plan, fds)?;
+    watch.listen()?;
+    let Watch { lacking, stream, .. } = watch;
+    Ok(Ready { pid, pidfd, lacking, stream, committed: false })
+}
+
 /// Executes the guest with a plan that all runs in that one process, and waits for its end.
 pub(super) fn carry_out(
     mode: &str,

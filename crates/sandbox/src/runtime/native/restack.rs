@@ -67,20 +67,20 @@ fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
 }
 
 /// A guest that holds still, until this is released or dropped.
-struct Held {
+pub(crate) struct Held {
     stream: UnixStream,
     decoder: Decoder,
     namespaces: Vec<OwnedFd>,
     /// The directory that changes go to, if that is in memory and the guest is not too old to show it.
     top: Option<OwnedFd>,
-    processes: u64,
-    names: Vec<String>,
+    pub(crate) processes: u64,
+    pub(crate) names: Vec<String>,
     generation: u64,
 }
 
 impl Held {
     /// Waits a while for a builder whose maker was killed: nobody else holds a box whose lock we have.
-    fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    pub(crate) fn take(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
         let until = Instant::now() + HELD_MAX;
         loop {
             match Held::try_take(home, record, kill) {
@@ -111,7 +111,7 @@ impl Held {
         }
     }
 
-    fn release(mut self, restacked: bool) -> Result<()> {
+    pub(crate) fn release(mut self, restacked: bool) -> Result<()> {
         self.ask(&Request::Release { restacked }).map(drop)
     }
 
