@@ -71,12 +71,7 @@ impl Stage {
 
     /// The containers of this house, as the engine lists them.
     pub(crate) fn containers(&self) -> Vec<String> {
-        use std::os::unix::fs::MetadataExt;
-        let meta = std::fs::metadata(self.dir.path().join("home")).unwrap();
-        let label = format!("label=glasshouse.home={:x}-{:x}", meta.dev(), meta.ino());
-        let listed = self.engine.docker(&["ps", "-aq", "--no-trunc", "--filter", &label]);
-        assert!(listed.status.success(), "{listed:?}");
-        String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+        self.listed(&["ps"])
     }
 
     /// Removes every box, and sees that this leaves no container.
@@ -89,7 +84,22 @@ impl Stage {
         }
         self.house.settle().await;
         self.house.gc().await.unwrap();
-        assert_eq!(self.containers(), Vec::<String>::new());
+        assert_eq!((self.containers(), self.images()), (Vec::new(), Vec::new()));
+    }
+
+    /// The images of this house's snapshots, as the engine lists them.
+    pub(crate) fn images(&self) -> Vec<String> {
+        self.listed(&["images"])
+    }
+
+    /// What the engine lists with the label of this house.
+    fn listed(&self, what: &[&str]) -> Vec<String> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = std::fs::metadata(self.dir.path().join("home")).unwrap();
+        let label = format!("label=glasshouse.home={:x}-{:x}", meta.dev(), meta.ino());
+        let listed = self.engine.docker(&[what, &["-aq", "--no-trunc", "--filter", &label]].concat());
+        assert!(listed.status.success(), "{listed:?}");
+        String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 }
 

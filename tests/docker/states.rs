@@ -1,8 +1,10 @@
 //! State that the engine keeps: snapshots are images, and another root is another container.
 
-use glasshouse_sandbox::{Method, Recording, SandboxSpec, SandboxState, SnapshotOptions};
+use glasshouse_sandbox::{
+    Method, Recording, ReplayOptions, RuntimeKind, SandboxSpec, SandboxState, SnapshotOptions,
+};
 
-use crate::stage::{perform, spec, stdout_of};
+use crate::stage::{perform, run, shell, spec, stdout_of};
 
 #[test]
 fn a_snapshot_is_gone_back_to_and_forked() {
@@ -20,6 +22,34 @@ fn a_snapshot_is_gone_back_to_and_forked() {
         assert_eq!(stdout_of(&sandbox, "cat a b; ls").await, "one\ngone\na\nb\n");
         sandbox.reset().await.unwrap();
         assert_eq!(stdout_of(&sandbox, "ls -A").await, "");
+        assert_eq!(stage.images().len(), 1);
+        fork.destroy().await.unwrap();
+        stage.house.remove_snapshot(&snapshot.id).await.unwrap();
+        stage.house.settle().await;
+        stage.house.gc().await.unwrap();
+        assert_eq!(stage.images(), Vec::<String>::new(), "its image goes with a snapshot");
+    });
+}
+
+#[test]
+fn a_trajectory_of_one_runtime_replays_on_the_other() {
+    perform(async |stage| {
+        let recorded = |runtime| SandboxSpec { runtime, recording: Recording::Steps, ..spec() };
+        let runtimes = [RuntimeKind::Docker, RuntimeKind::Native];
+        for (from, to) in [(runtimes[0], runtimes[1]), (runtimes[1], runtimes[0])] {
+            let sandbox = stage.create(recorded(from)).await;
+            for line in ["echo one > a; cat a", "mkdir d; mv a d/b; ls -R", "exit 3"] {
+                run(&sandbox, shell(line)).await;
+            }
+            let id = sandbox.id().to_owned();
+            sandbox.destroy().await.unwrap();
+            let (trajectory, _) = stage.house.trajectory(&id).unwrap();
+            let ground = stage.create(recorded(to)).await;
+            let replay = stage.house.replay(&ground, &trajectory, ReplayOptions::default()).await.unwrap();
+            let replayed = replay.run(|_| ()).await.unwrap();
+            assert_eq!((replayed.done, replayed.is_same()), (3, true), "{from:?} to {to:?}: {replayed:?}");
+            assert_eq!(replayed.notes, Vec::<String>::new(), "files are compared, too");
+        }
     });
 }
 

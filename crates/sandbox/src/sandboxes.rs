@@ -263,7 +263,8 @@ impl Sandboxes {
             if info.recording == Recording::Snapshots {
                 house.forget_steps(&info.id)?;
             }
-            Ok(record.is_some_and(|record| record.mounted.iter().any(|name| layers::is_of_boxes(name))))
+            let made = |name: &String| layers::is_of_boxes(name) || layers::engine_of(name).is_some();
+            Ok(record.is_some_and(|record| record.mounted.iter().any(made)))
         })
         .await;
         self.inner.children.reap();
@@ -278,8 +279,20 @@ impl Sandboxes {
     pub(crate) fn sweep_later(&self) {
         let house = self.clone();
         self.chore(async move {
-            let _ = blocking(move || layers::sweep(house.home())).await;
+            let _ = blocking(move || house.sweep()).await;
         });
+    }
+
+    /// Removes layers, and an engine's images, that nobody stands on. How many; none if somebody is at work with layers.
+    pub(crate) fn sweep(&self) -> Result<usize> {
+        let swept = layers::sweep(self.home())?;
+        let Some(_alone) = self.home().store_exclusive()? else { return Ok(swept) };
+        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&layers::referenced(self.home())?);
+        match outside {
+            // They wait for the next one.
+            Err(e) if e.kind() == ErrorKind::Unreachable => Ok(swept),
+            outside => Ok(swept + outside?),
+        }
     }
 
     async fn remove_ruin(&self, id: String) -> Result<()> {
@@ -376,7 +389,7 @@ impl Sandboxes {
             cleaned.directories += home.drop_tops(&id)?;
         }
         self.forget_lost_steps()?;
-        cleaned.layers = layers::sweep(home)?;
+        cleaned.layers = self.sweep()?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();

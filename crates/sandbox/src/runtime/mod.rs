@@ -9,6 +9,7 @@ mod start;
 
 pub(crate) use start::reader;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,6 +121,10 @@ pub(crate) trait Runtime: Send + Sync {
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()>;
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
     fn traces_outside(&self) -> Result<Vec<String>>;
+    /// Removes what it keeps of states outside of the home that none of these layers names. How many.
+    fn sweep(&self, _used: &BTreeSet<String>) -> Result<usize> {
+        Ok(0)
+    }
 }
 
 /// What a runtime has decided and found about a box.

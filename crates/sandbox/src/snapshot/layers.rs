@@ -147,7 +147,7 @@ fn claim(place: &Path) -> std::io::Result<(File, File)> {
 }
 
 /// Every layer that a record names.
-fn referenced(home: &Home) -> Result<BTreeSet<String>> {
+pub(crate) fn referenced(home: &Home) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::from([image::host::current_layer()]);
     for id in home.ids()? {
         // A box whose record is damaged has lost its state; one that is being made holds a share of the lock.

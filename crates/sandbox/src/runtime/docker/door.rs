@@ -60,6 +60,12 @@ fn make_dir(dir: &Path) -> Result<()> {
     fs::set_permissions(dir, open).context(format_args!("open {}", dir.display()))
 }
 
+/// Whether a container was ever made of this home.
+pub(super) fn was_used(home: &Home) -> bool {
+    crate::home::names_in(&home.path("engine"))
+        .is_ok_and(|names| names.iter().any(|name| name.starts_with("guest-")))
+}
+
 /// The guest's program as a file, one for the whole home: it is under its name when it is whole.
 fn program(home: &Home) -> Result<PathBuf> {
     let bytes = crate::guest_program();

@@ -6,15 +6,19 @@
 //! The last name of a box's chain is `engine:ID`, the engine's image. Above it are the layers as directories of this host,
 //! where they can be read: of our store, or of the engine's.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 
 use bollard::models::{ImageConfig, ImageInspect};
-use bollard::query_parameters::{CreateImageOptions, CreateImageOptionsBuilder};
+use bollard::query_parameters::{
+    CreateImageOptions, CreateImageOptionsBuilder, ListImagesOptions, RemoveImageOptionsBuilder,
+};
 use futures_util::StreamExt;
 
 use super::Docker;
 use super::engine::Engine;
+use super::hull::LABEL_HOME;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
@@ -87,6 +91,31 @@ impl Docker {
         }
         chain.push(layers::of_engine(image));
         Ok(chain)
+    }
+}
+
+impl Docker {
+    /// Removes the images of this home's snapshots that no record names.
+    pub(super) fn drop_images(&self, used: &BTreeSet<String>) -> Result<usize> {
+        let label = format!("{LABEL_HOME}={}", self.home.tag()?);
+        let filters = HashMap::from([("label".to_owned(), vec![label])]);
+        let options = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
+        let images =
+            self.engine.ask("list images", async |docker| docker.list_images(Some(options)).await)?;
+        let mut dropped = 0;
+        // The newest come first, and no image can go before those that stand on it.
+        for image in images.into_iter().filter(|image| !used.contains(&layers::of_engine(&image.id))) {
+            let options = RemoveImageOptionsBuilder::new().force(true).build();
+            let removed = self.engine.ask_known("remove an image", async |docker| {
+                docker.remove_image(&image.id, Some(options), None).await
+            });
+            match removed {
+                // A container or another image stands on it: its time will come.
+                Err(e) if e.kind() == ErrorKind::Exists => {}
+                removed => dropped += usize::from(removed?.is_some()),
+            }
+        }
+        Ok(dropped)
     }
 }
 

@@ -29,7 +29,7 @@ mod probe;
 mod profile;
 mod state;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -470,5 +470,10 @@ impl Runtime for Docker {
 
     fn traces_outside(&self) -> Result<Vec<String>> {
         Ok(self.containers()?.into_iter().map(|(_, id)| id).collect())
+    }
+
+    fn sweep(&self, used: &BTreeSet<String>) -> Result<usize> {
+        // A home that never had a container has no images of any.
+        if door::was_used(&self.home) { self.drop_images(used) } else { Ok(0) }
     }
 }
