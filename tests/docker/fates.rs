@@ -1,8 +1,9 @@
 //! What others do to a box's container, or to the engine, and how that is told.
 
-use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Limits, SandboxSpec};
+use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Limits, SandboxSpec, SnapshotOptions};
+use glasshouse_tests::engine::PrivateEngine;
 
-use crate::stage::{open, perform, run, settle, shell, spec, stdout_of};
+use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
 
 #[test]
 fn a_container_that_is_removed_behind_our_back_is_gone() {
@@ -97,5 +98,52 @@ fn what_a_killed_maker_left_is_collected() {
         assert_eq!(stage.containers().len(), 1);
         assert_eq!(stage.house.gc().await.unwrap().containers, 1);
         assert_eq!(stage.containers(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn an_engine_that_is_killed_takes_no_box_along_and_is_not_needed_by_its_commands() {
+    perform(async |stage| {
+        let dir = stage.dir.path().join("engine");
+        std::fs::create_dir(&dir).unwrap();
+        let engine = PrivateEngine::start(&dir).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(spec()).await.unwrap();
+        engine.kill();
+        assert_eq!(stdout_of(&sandbox, "echo still here").await, "still here\n");
+        assert_eq!(house.list().await.unwrap().len(), 1);
+        let error = house.snapshot(sandbox.id(), SnapshotOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        // It cannot be removed without its engine: it stays on record, and is removed when there is one.
+        let error = house.destroy(sandbox.id()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert_eq!(house.list().await.unwrap().len(), 1, "others are listed, whatever an engine does");
+        let engine = PrivateEngine::start(&dir).unwrap();
+        assert_eq!(house.list().await.unwrap(), []);
+        engine.end();
+    });
+}
+
+#[test]
+fn a_box_out_of_memory_says_so_and_lives() {
+    perform(async |stage| {
+        let limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+        let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
+        let greedy = run(&sandbox, shell("exec perl -e 'push @all, q(x) x 1048576 while 1'")).await.report;
+        assert!(matches!(greedy.exit, Exit::OutOfMemory { .. }), "{greedy:?}");
+        assert_eq!(stdout_of(&sandbox, "echo alive").await, "alive\n");
+    });
+}
+
+#[test]
+fn memory_that_belongs_to_no_process_does_not_take_the_guest_along() {
+    perform(async |stage| {
+        let limits = Limits { memory_bytes: Some(32 << 20), ..Limits::default() };
+        let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
+        let script =
+            "for (1..100) { $id = shmget(0, 1 << 20, 01600); shmwrite($id, q(x) x (1 << 20), 0, 1 << 20) }";
+        let end = run(&sandbox, argv(&["perl", "-e", script])).await.report.exit;
+        assert!(matches!(end, Exit::OutOfMemory { .. }), "{end:?}");
+        sandbox.execs().await.expect("the guest lives, and tells of it");
     });
 }

@@ -135,6 +135,67 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
     Ok(())
 }
 
+/// An engine of one test's own, for what others would suffer from. It is to be ended before it is dropped.
+#[derive(Debug)]
+pub struct PrivateEngine {
+    dir: PathBuf,
+    engine: std::process::Child,
+}
+
+impl PrivateEngine {
+    /// Starts one in a directory. What it had there before, it has again.
+    pub fn start(dir: &Path) -> Result<PrivateEngine, String> {
+        engine()?;
+        let path = |name: &str| dir.join(name).display().to_string();
+        let log = File::create(dir.join("log")).map_err(|e| e.to_string())?;
+        // Left by one that was killed: who has these numbers now is somebody else.
+        for left in ["pid", "run/containerd/containerd.pid"] {
+            let _ = std::fs::remove_file(dir.join(left));
+        }
+        let mut command = Command::new("dockerd");
+        command.args(["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=overlay2"]);
+        command.args(["--cgroup-parent=glass-test-engine", "--shutdown-timeout=5", "--log-level=warn"]);
+        for (flag, name) in [("--data-root", "data"), ("--exec-root", "run"), ("--pidfile", "pid")] {
+            command.arg(flag).arg(path(name));
+        }
+        command
+            .arg("--host")
+            .arg(format!("unix://{}", path("sock")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
+        let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child };
+        let since = Instant::now();
+        while !answers(&dir.join("sock")) {
+            let ended = engine.engine.try_wait().map_err(|e| e.to_string())?;
+            if ended.is_some() || since.elapsed() > START_MAX {
+                let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+                return Err(format!("the engine does not come up ({ended:?}): {log}"));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(engine)
+    }
+
+    /// Where it is, as in `DOCKER_HOST`.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.dir.join("sock").display())
+    }
+
+    /// Ends it without a word. Its containers go on.
+    pub fn kill(mut self) {
+        self.engine.kill().expect("it is ours");
+        self.engine.wait().expect("it is ours");
+    }
+
+    /// Ends it with all that is in it.
+    pub fn end(mut self) {
+        use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
+        kill_process(Pid::from_child(&self.engine), Signal::TERM).expect("it is ours");
+        self.engine.wait().expect("it is ours");
+    }
+}
+
 /// Whether an engine answers there.
 fn answers(socket: &Path) -> bool {
     let ask = || -> std::io::Result<bool> {

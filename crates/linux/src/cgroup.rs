@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-pub use membership::{Membership, of_process};
+pub use membership::{Limited, Membership, of_process};
 use place::{Mount, enable};
 
 /// What a controller controls.

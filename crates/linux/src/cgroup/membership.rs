@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use super::Controller;
 use super::place::Mount;
+use super::{Controller, named};
 
 /// Where a process is, and the counters of what limits it there.
 #[derive(Debug, Default)]
@@ -19,6 +19,24 @@ pub struct Membership {
     pub pids_events: Option<OwnedFd>,
     /// A file with the most memory ever held.
     pub memory_peak: Option<OwnedFd>,
+    /// The v1 directories that limit its memory and its CPU time.
+    pub limited: Vec<Limited>,
+}
+
+/// A v1 directory that limits a process.
+#[derive(Debug)]
+pub struct Limited {
+    /// Its `tasks` file, to enter it by.
+    pub tasks: OwnedFd,
+    above: PathBuf,
+}
+
+impl Limited {
+    /// Moves a process out of it, to the directory above.
+    pub fn leave(&self, pid: i32) -> io::Result<()> {
+        let procs = self.above.join("cgroup.procs");
+        named(&procs, fs::write(&procs, pid.to_string()))
+    }
 }
 
 /// Looks where a process of this host is.
@@ -43,7 +61,18 @@ pub fn of_process(pid: i32) -> io::Result<Membership> {
         };
         File::open(file).ok().map(OwnedFd::from)
     };
+    let mut limited = Vec::new();
+    for controller in [Controller::Memory, Controller::Cpu] {
+        let top = mounts.iter().find(|mount| mount.has_v1(controller)).map(|mount| mount.point.as_path());
+        let Some(dir) = v1(controller).filter(|dir| Some(dir.as_path()) != top) else { continue };
+        // An ordinary user may not; then it stays where it is.
+        if let (Ok(tasks), Some(above)) = (File::options().write(true).open(dir.join("tasks")), dir.parent())
+        {
+            limited.push(Limited { tasks: tasks.into(), above: above.to_owned() });
+        }
+    }
     Ok(Membership {
+        limited,
         oom_events: open(Controller::Memory, "memory.oom_control", "memory.events"),
         pids_events: open(Controller::Pids, "pids.events", "pids.events"),
         memory_peak: open(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),

@@ -276,8 +276,14 @@ impl Docker {
 
     /// Where commands are told from each other, and the counters of what limits them.
     fn place(&self, id: &str, pid: i32, claim: &Claim, parcel: &mut Parcel) -> Result<Tracking> {
-        let Membership { v2, oom_events, pids_events, memory_peak } =
+        let Membership { v2, oom_events, pids_events, memory_peak, limited } =
             cgroup::of_process(pid).context("look at the container's cgroups")?;
+        for limit in limited {
+            // As in a native box: what commands use up must not be the end of who has to tell of it. Memory that belongs to
+            // no process would cost the guest its life.
+            limit.leave(pid).context("take the guest out of what limits commands")?;
+            parcel.add(FdRole::Enter, limit.tasks);
+        }
         for (role, fd) in [
             (FdRole::OomEvents, oom_events),
             (FdRole::PidsEvents, pids_events),
