@@ -94,6 +94,8 @@ pub struct House {
     glass: PathBuf,
     /// Whose boxes these are.
     pub mode: Mode,
+    /// Where the program finds a Docker engine, if it is to find one.
+    pub engine: Option<String>,
 }
 
 impl House {
@@ -120,7 +122,7 @@ impl House {
             std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY))
                 .expect("root may give a directory away");
         }
-        House { dir, home, glass: copy, mode }
+        House { dir, home, glass: copy, mode, engine: None }
     }
 
     /// The state directory.
@@ -137,7 +139,7 @@ impl House {
     pub fn glass(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.glass);
         command.args(args).env_clear().env("GLASSHOUSE_HOME", self.home()).env("PATH", "/usr/bin:/bin");
-        command.current_dir("/");
+        command.current_dir("/").envs(self.engine.iter().map(|engine| ("DOCKER_HOST", engine)));
         if self.mode == Mode::Rootless && is_root() {
             use std::os::unix::process::CommandExt;
             command.uid(ORDINARY).gid(ORDINARY);
