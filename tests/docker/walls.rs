@@ -1,6 +1,6 @@
 //! The walls of a container, as a command in it sees them.
 
-use glasshouse_sandbox::{ErrorKind, Level, SandboxSpec};
+use glasshouse_sandbox::{EngineSettings, ErrorKind, Level, SandboxSpec, Sandboxes, Settings};
 
 use crate::stage::{perform, spec, stdout_of};
 
@@ -65,5 +65,20 @@ fn determinism_is_refused() {
     perform(async |stage| {
         let error = stage.house.create(SandboxSpec { deterministic: true, ..spec() }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn a_runtime_of_the_engines_with_a_kernel_of_its_own_is_refused() {
+    perform(async |stage| {
+        let engine = EngineSettings {
+            host: Some(stage.engine.host.clone()),
+            runtime: Some("runsc".into()),
+            ..EngineSettings::default()
+        };
+        let house = Sandboxes::open_with(Settings { home: stage.dir.path().join("other") }, engine).unwrap();
+        let error = house.create(spec()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("runsc"), "{error}");
     });
 }

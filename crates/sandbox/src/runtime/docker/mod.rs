@@ -133,6 +133,14 @@ impl Docker {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        let own_kernel = |name: &&str| probe::STRONGER.iter().any(|known| name.starts_with(known));
+        if let Some(name) = self.engine.runtime().filter(own_kernel) {
+            let message = format!(
+                "the engine's runtime {name} has a kernel of its own, through which the guest cannot come to its door on \
+                 this host; use the engine's default one (unset GLASSHOUSE_DOCKER_RUNTIME)"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         if spec.deterministic {
             let message = "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
                 (--deterministic): engines have no way to ask for that; use `native`";

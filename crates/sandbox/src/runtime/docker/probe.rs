@@ -9,8 +9,8 @@ use crate::runtime::native;
 use crate::runtime::{Feature, RuntimeReport};
 use crate::spec::{Level, Limits, RuntimeKind};
 
-/// Runtimes of engines that run containers on a kernel of their own, or behind one in user space.
-const STRONGER: [&str; 4] = ["runsc", "kata", "io.containerd.runsc", "io.containerd.kata"];
+/// Runtimes of engines that run containers on a kernel of their own, or behind one in user space, by how they are called.
+pub(super) const STRONGER: [&str; 4] = ["runsc", "kata", "io.containerd.runsc", "io.containerd.kata"];
 
 impl Docker {
     /// How strongly the engine isolates.
@@ -69,9 +69,7 @@ pub(super) fn probe(docker: &Docker) -> RuntimeReport {
         (driver != "overlay2").then_some("digest, diff and recorded steps need the storage driver overlay2"),
     ));
     let names = info.runtimes.iter().flatten().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    let stronger = names.iter().any(|name| STRONGER.iter().any(|known| name.starts_with(known)));
-    let hint = "install gVisor (runsc) or Kata for a kernel between boxes and this one";
-    features.push(feature("runtimes", true, names.join(", "), (!stronger).then_some(hint)));
+    features.push(feature("runtimes", true, names.join(", "), None));
     let Strength { level, missing } = strength(&info);
     for lack in missing {
         let (name, detail) = lack.split_once(": ").unwrap_or(("wall", &lack));
