@@ -43,11 +43,12 @@ pub(super) struct Engine {
     settings: EngineSettings,
     /// What both sides speak, once they have agreed.
     version: Arc<OnceLock<ClientVersion>>,
+    podman: Arc<OnceLock<bool>>,
 }
 
 impl Engine {
     pub(super) fn new(settings: EngineSettings) -> Engine {
-        Engine { settings, version: Arc::default() }
+        Engine { settings, version: Arc::default(), podman: Arc::default() }
     }
 
     /// Where it is, in words.
@@ -63,6 +64,16 @@ impl Engine {
     /// Whether it is reached by a socket of this host: then it can see our files, most likely.
     pub(super) fn is_local(&self) -> bool {
         self.address().starts_with("unix://")
+    }
+
+    /// Whether it is Podman, which speaks the same with a few words of its own.
+    pub(super) fn is_podman(&self) -> Result<bool> {
+        if let Some(podman) = self.podman.get() {
+            return Ok(*podman);
+        }
+        let version = self.ask("ask the engine who it is", async |docker| docker.version().await)?;
+        let podman = version.components.iter().flatten().any(|part| part.name.contains("Podman"));
+        Ok(*self.podman.get_or_init(|| podman))
     }
 
     /// Asks the engine. `what` fits after "cannot".

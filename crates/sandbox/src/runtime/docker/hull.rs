@@ -21,7 +21,6 @@ use bollard::models::{
 use glasshouse_linux::caps::Cap;
 use glasshouse_protocol::plan::{DOOR, DOOR_GUEST, Source};
 
-use super::profile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     DISK_RESERVE_BYTES, ENGINE_MEMORY_BYTES_MIN, MEMORY_BYTES, PIDS, PIDS_MIN, SHM_BYTES, TMP_BYTES,
@@ -67,6 +66,8 @@ pub(super) struct Hull<'a> {
     /// The engine's runtime for containers.
     pub(super) runtime: Option<&'a str>,
     pub(super) limits: &'a Decided,
+    /// Our filter: the profile itself, or where Podman finds it.
+    pub(super) filter: String,
 }
 
 /// Limits of a box in a container.
@@ -156,7 +157,7 @@ pub(super) fn body(hull: &Hull<'_>) -> ContainerCreateBody {
 fn host_config(hull: &Hull<'_>) -> HostConfig {
     let Decided { memory_bytes, pids, cpus, disk_bytes, .. } = hull.limits;
     let caps = KEPT.iter().map(|(_, name)| *name).chain([TO_DROP]).map(str::to_owned).collect();
-    let own: Vec<String> = native::MASKED.iter().map(|name| format!("/proc/{name}")).collect();
+    let masked: Vec<String> = native::MASKED.iter().map(|name| format!("/proc/{name}")).collect();
     let read_only = native::READ_ONLY.iter().map(|name| format!("/proc/{name}")).collect();
     let ulimit = |name: &str, value: i64| ResourcesUlimits {
         name: Some(name.into()),
@@ -175,8 +176,8 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
         init: Some(false),
         cap_drop: Some(vec!["ALL".into()]),
         cap_add: Some(caps),
-        security_opt: Some(vec!["no-new-privileges".into(), format!("seccomp={}", profile::profile())]),
-        masked_paths: Some(own),
+        security_opt: Some(vec!["no-new-privileges".into(), format!("seccomp={}", hull.filter)]),
+        masked_paths: Some(masked),
         readonly_paths: Some(read_only),
         memory: Some(*memory_bytes as i64),
         memory_swap: Some(*memory_bytes as i64),
@@ -231,6 +232,7 @@ fn mounts(hull: &Hull<'_>) -> Vec<Mount> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::profile;
     use super::*;
 
     fn hull_of(spec: &SandboxSpec) -> ContainerCreateBody {
@@ -246,6 +248,7 @@ mod tests {
             trees: &trees,
             runtime: None,
             limits: &decide(&spec.limits).unwrap(),
+            filter: profile::profile(),
         })
     }
 

@@ -162,8 +162,7 @@ fn carry(engine: &Engine, home: &Home, chain: &[String]) -> Result<String> {
     let indexes = shelf.chain(chain)?;
     let indexes: Vec<_> = indexes.iter().map(AsRef::as_ref).collect();
     let digest = digest::digest(&indexes)?.to_string();
-    let tag = digest.trim_start_matches("b3:").to_owned();
-    let name = format!("{REPOSITORY}:{tag}");
+    let name = format!("{REPOSITORY}:{}", digest.trim_start_matches("b3:"));
     let look = || engine.ask_known("look for the image", async |docker| docker.inspect_image(&name).await);
     if let Some(id) = look()?.and_then(|image| image.id) {
         return Ok(id);
@@ -179,8 +178,8 @@ fn carry(engine: &Engine, home: &Home, chain: &[String]) -> Result<String> {
     file.seek(SeekFrom::Start(0)).context("read the image for the engine")?;
     let options = CreateImageOptions {
         from_src: Some("-".into()),
-        repo: Some(REPOSITORY.into()),
-        tag: Some(tag),
+        // In one word: Podman does not look for a tag of its own here.
+        repo: Some(name.clone()),
         ..CreateImageOptions::default()
     };
     engine.ask("give the image to the engine", async |docker| {

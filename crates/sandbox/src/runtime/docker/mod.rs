@@ -167,6 +167,16 @@ impl Docker {
         Ok(strength)
     }
 
+    /// Our filter as the engine takes it: as it is, or as a file of this host.
+    fn filter(&self, id: &str) -> Result<String> {
+        if !self.engine.is_podman()? {
+            return Ok(profile::profile());
+        }
+        let path = self.home.box_dir(id).join("seccomp.json");
+        std::fs::write(&path, profile::profile()).context(format_args!("write {}", path.display()))?;
+        Ok(path.to_string_lossy().into_owned())
+    }
+
     /// Makes the container of a box.
     fn contain(&self, hull: &Hull<'_>, generation: u64) -> Result<Container<'_>> {
         let name = self.container_of(hull.id, generation)?;

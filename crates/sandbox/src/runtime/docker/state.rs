@@ -91,6 +91,7 @@ impl Docker {
                 trees: &base.trees,
                 runtime: self.engine.runtime(),
                 limits: &limits,
+                filter: self.filter(id)?,
             },
             generation,
         )?;
