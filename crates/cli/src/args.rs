@@ -41,7 +41,8 @@ pub(crate) struct Global {
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
-        Ok(Sandboxes::open(Settings { home: home::home(self.home.as_deref())? })?)
+        let settings = Settings { home: home::home(self.home.as_deref())? };
+        Ok(Sandboxes::open_with(settings, crate::engine::settings())?)
     }
 
     /// Connects to a box.

@@ -317,11 +317,11 @@ impl Sandbox {
     }
 
     async fn open(&self, file: FileOp) -> Result<Stream> {
-        self.driver.link.open(&Request::File { file, user: None }).await
+        self.driver.line.link().await?.open(&Request::File { file, user: None }).await
     }
 
     async fn file(&self, file: FileOp) -> Result<FileResult> {
-        match self.driver.link.call(&Request::File { file, user: None }).await? {
+        match self.driver.line.link().await?.call(&Request::File { file, user: None }).await? {
             Reply::File(result) => Ok(result),
             other => Err(client::unexpected(&other)),
         }

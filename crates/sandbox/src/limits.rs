@@ -77,6 +77,12 @@ pub(crate) const PTYS: u32 = 64;
 pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// The least number of processes: the guest and one command.
 pub(crate) const PIDS_MIN: u64 = 2;
+/// The least memory that a container engine gives a container.
+pub(crate) const ENGINE_MEMORY_BYTES_MIN: u64 = 6 << 20;
+/// How long a container's guest may take to come to the door once the engine has started it.
+pub(crate) const DOOR_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often to ask the engine whether it still runs, meanwhile.
+pub(crate) const DOOR_LOOK: Duration = Duration::from_millis(500);
 /// Traces that are kept of boxes that are gone.
 pub(crate) const TRACES_KEPT: usize = 1000;
 /// Bytes of traces that are kept of boxes that are gone.

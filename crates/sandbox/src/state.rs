@@ -144,7 +144,7 @@ impl Sandboxes {
         blocking(move || {
             let snapshot = records::find(house.home(), &name)?;
             records::remove(house.home(), &snapshot.id)?;
-            layers::sweep(house.home())?;
+            house.sweep()?;
             Ok(snapshot.id)
         })
         .await

@@ -309,7 +309,7 @@ pub(super) async fn fetch(
     signals: &mut Signals,
 ) -> Result<Option<Fetched>> {
     let info = match image {
-        Image::Host | Image::Directory(_) | Image::Snapshot(_) => return Ok(None),
+        Image::Host | Image::Directory(_) | Image::Snapshot(_) | Image::Engine(_) => return Ok(None),
         Image::Stored(name) => house.image(name).await?,
         Image::Remote(name) => match house.image(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {

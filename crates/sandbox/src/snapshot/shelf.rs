@@ -127,7 +127,7 @@ pub(super) fn file_name(name: &str) -> String {
 
 /// Whether a layer is a directory of the host, which its owner may change.
 fn is_outside(name: &str) -> bool {
-    name.starts_with("dir:")
+    name.starts_with("dir:") || layers::engine_of(name).is_some()
 }
 
 /// Puts an index in its place, whole or not at all. Others may do the same at the same time. Until it is whole it lies

@@ -78,14 +78,14 @@ fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<S
 }
 
 /// A guest that holds still, until this is released or dropped.
-struct Held {
+pub(crate) struct Held {
     stream: UnixStream,
     decoder: Decoder,
     namespaces: Vec<OwnedFd>,
     /// The directory that changes go to, if that is in memory and the guest is not too old to show it.
     top: Option<OwnedFd>,
-    processes: u64,
-    names: Vec<String>,
+    pub(crate) processes: u64,
+    pub(crate) names: Vec<String>,
     generation: u64,
     /// It was told to go on.
     is_let_go: bool,
@@ -104,7 +104,7 @@ struct Means {
 impl Held {
     /// Holds it, and does something else while it comes to rest. Waits a while for a builder whose maker was killed: nobody
     /// else holds a box whose lock we have.
-    fn take<T>(
+    pub(crate) fn take<T>(
         home: &Home,
         record: &BoxRecord,
         kill: bool,
@@ -155,7 +155,7 @@ impl Held {
         self.say(&Request::Release { restacked })
     }
 
-    fn release(mut self, restacked: bool) -> Result<()> {
+    pub(crate) fn release(mut self, restacked: bool) -> Result<()> {
         if !self.is_let_go {
             self.let_go(restacked)?;
         }

@@ -1,0 +1,149 @@
+//! What others do to a box's container, or to the engine, and how that is told.
+
+use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Limits, SandboxSpec, SnapshotOptions};
+use glasshouse_tests::engine::PrivateEngine;
+
+use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
+
+#[test]
+fn a_container_that_is_removed_behind_our_back_is_gone() {
+    for act in [&["rm", "-f"][..], &["kill"], &["stop", "-t", "0"]] {
+        perform(async |stage| {
+            let sandbox = stage.sandbox().await;
+            let exec = sandbox.exec(shell("echo begun; exec sleep 1000")).await.unwrap();
+            let container = stage.containers().remove(0);
+            let done = stage.engine.docker(&[act, &[container.as_str()]].concat());
+            assert!(done.status.success(), "{done:?}");
+            let end = exec.collect().await.report.exit;
+            assert!(matches!(end, Exit::BoxGone { .. }), "{act:?}: {end:?}");
+            let error = sandbox.exec(shell("true")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+            assert_eq!(stage.house.list().await.unwrap(), [], "it is cleaned up");
+        });
+    }
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_said_and_stops_nothing_else() {
+    perform(async |stage| {
+        let house = open(&stage.dir.path().join("other"), "unix:///nowhere/docker.sock");
+        let error = house.create(spec()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("/nowhere/docker.sock"), "{error}");
+        assert_eq!(house.list().await.unwrap(), []);
+        house.gc().await.unwrap();
+    });
+}
+
+#[test]
+fn a_remote_engine_is_refused_with_the_reason() {
+    perform(async |stage| {
+        let house = open(&stage.dir.path().join("other"), "tcp://127.0.0.1:1");
+        let error = house.create(spec()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("is remote"), "{error}");
+    });
+}
+
+#[test]
+fn a_box_whose_time_is_up_ends_without_anybody_and_leaves_no_container() {
+    perform(async |stage| {
+        let limits = Limits { ttl: Some(std::time::Duration::from_millis(1500)), ..Limits::default() };
+        let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
+        let end = run(&sandbox, shell("exec sleep 1000")).await.report.exit;
+        assert!(!end.success(), "{end:?}");
+        settle("the box is listed no more", async || stage.house.list().await.unwrap().is_empty()).await;
+        assert_eq!(stage.containers(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_command_that_is_killed_or_times_out_leaves_the_box() {
+    perform(async |stage| {
+        let sandbox = stage.sandbox().await;
+        let line = "setsid sh -c 'sleep 1000 & echo $!; exec sleep 1000'";
+        let late = run(&sandbox, ExecSpec { timeout_ms: Some(500), ..shell(line) }).await;
+        assert_eq!(late.report.exit, Exit::TimedOut);
+        let daemon = String::from_utf8(late.stdout.bytes).unwrap();
+        let alive = format!("[ -d /proc/{} ] && echo alive || echo dead", daemon.trim());
+        assert_eq!(stdout_of(&sandbox, &alive).await, "dead\n", "its whole tree is gone");
+    });
+}
+
+#[test]
+fn a_disk_limit_that_the_storage_driver_cannot_keep_is_refused() {
+    perform(async |stage| {
+        let limits = Limits { disk_bytes: Some(64 << 20), ..Limits::default() };
+        match stage.house.create(SandboxSpec { limits, ..spec() }).await {
+            // Only on xfs with project quotas.
+            Ok(sandbox) => assert!(sandbox.info().limits.iter().any(|limit| limit.name == "disk")),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.to_string().contains("storage-opt"), "the engine's reason is told: {error}");
+            }
+        }
+        assert_eq!(stage.house.list().await.unwrap().len(), stage.containers().len());
+    });
+}
+
+#[test]
+fn what_a_killed_maker_left_is_collected() {
+    perform(async |stage| {
+        let sandbox = stage.sandbox().await;
+        let id = sandbox.id().to_owned();
+        drop(sandbox);
+        // As if its record had never been written, and its directory was lost.
+        let home = stage.dir.path().join("home");
+        std::fs::remove_dir_all(home.join("boxes").join(&id)).unwrap();
+        assert_eq!(stage.containers().len(), 1);
+        assert_eq!(stage.house.gc().await.unwrap().containers, 1);
+        assert_eq!(stage.containers(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn an_engine_that_is_killed_takes_no_box_along_and_is_not_needed_by_its_commands() {
+    perform(async |stage| {
+        let dir = stage.dir.path().join("engine");
+        std::fs::create_dir(&dir).unwrap();
+        let engine = PrivateEngine::start(&dir).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(spec()).await.unwrap();
+        engine.kill();
+        assert_eq!(stdout_of(&sandbox, "echo still here").await, "still here\n");
+        assert_eq!(house.list().await.unwrap().len(), 1);
+        let error = house.snapshot(sandbox.id(), SnapshotOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        // It cannot be removed without its engine: it stays on record, and is removed when there is one.
+        let error = house.destroy(sandbox.id()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert_eq!(house.list().await.unwrap().len(), 1, "others are listed, whatever an engine does");
+        let engine = PrivateEngine::start(&dir).unwrap();
+        assert_eq!(house.list().await.unwrap(), []);
+        engine.end();
+    });
+}
+
+#[test]
+fn a_box_out_of_memory_says_so_and_lives() {
+    perform(async |stage| {
+        let limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+        let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
+        let greedy = run(&sandbox, shell("exec perl -e 'push @all, q(x) x 1048576 while 1'")).await.report;
+        assert!(matches!(greedy.exit, Exit::OutOfMemory { .. }), "{greedy:?}");
+        assert_eq!(stdout_of(&sandbox, "echo alive").await, "alive\n");
+    });
+}
+
+#[test]
+fn memory_that_belongs_to_no_process_does_not_take_the_guest_along() {
+    perform(async |stage| {
+        let limits = Limits { memory_bytes: Some(32 << 20), ..Limits::default() };
+        let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
+        let script =
+            "for (1..100) { $id = shmget(0, 1 << 20, 01600); shmwrite($id, q(x) x (1 << 20), 0, 1 << 20) }";
+        let end = run(&sandbox, argv(&["perl", "-e", script])).await.report.exit;
+        assert!(matches!(end, Exit::OutOfMemory { .. }), "{end:?}");
+        sandbox.execs().await.expect("the guest lives, and tells of it");
+    });
+}
