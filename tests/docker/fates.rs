@@ -1,6 +1,6 @@
 //! What others do to a box's container, or to the engine, and how that is told.
 
-use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Limits, SandboxSpec, SnapshotOptions};
+use glasshouse_sandbox::{ErrorKind, Exit, Limits, SandboxSpec, SnapshotOptions};
 use glasshouse_tests::engine::PrivateEngine;
 
 use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
@@ -48,25 +48,15 @@ fn a_remote_engine_is_refused_with_the_reason() {
 #[test]
 fn a_box_whose_time_is_up_ends_without_anybody_and_leaves_no_container() {
     perform(async |stage| {
-        let limits = Limits { ttl: Some(std::time::Duration::from_millis(1500)), ..Limits::default() };
+        let limits = Limits { ttl: Some(std::time::Duration::from_secs(5)), ..Limits::default() };
         let sandbox = stage.create(SandboxSpec { limits, ..spec() }).await;
-        let end = run(&sandbox, shell("exec sleep 1000")).await.report.exit;
-        assert!(!end.success(), "{end:?}");
+        // On a busy machine the time may be up before this begins.
+        match sandbox.exec(shell("exec sleep 1000")).await {
+            Ok(exec) => assert!(!exec.collect().await.report.exit.success()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Gone, "{error}"),
+        }
         settle("the box is listed no more", async || stage.house.list().await.unwrap().is_empty()).await;
         assert_eq!(stage.containers(), Vec::<String>::new());
-    });
-}
-
-#[test]
-fn a_command_that_is_killed_or_times_out_leaves_the_box() {
-    perform(async |stage| {
-        let sandbox = stage.sandbox().await;
-        let line = "setsid sh -c 'sleep 1000 & echo $!; exec sleep 1000'";
-        let late = run(&sandbox, ExecSpec { timeout_ms: Some(500), ..shell(line) }).await;
-        assert_eq!(late.report.exit, Exit::TimedOut);
-        let daemon = String::from_utf8(late.stdout.bytes).unwrap();
-        let alive = format!("[ -d /proc/{} ] && echo alive || echo dead", daemon.trim());
-        assert_eq!(stdout_of(&sandbox, &alive).await, "dead\n", "its whole tree is gone");
     });
 }
 

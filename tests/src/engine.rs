@@ -5,7 +5,7 @@
 //!  keeper (a shell) ── runs dockerd ── waits until nobody holds a share ── ends dockerd
 //! ```
 //! A test process that is killed gives its share back, too; so no engine outlives the tests, and none hangs `cargo test`:
-//! it has no descriptor of ours.
+//! it has no descriptor of ours. A keeper that is killed takes his engine along.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,12 +28,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Runs the engine until nobody uses it any more. `$1` is its place.
 const KEEPER: &str = r#"
 cd "$1" || exit 1
+grep -o " $1/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount -l
 rm -rf data run sock pid
-dockerd --data-root "$1/data" --exec-root "$1/run" --pidfile "$1/pid" --host "unix://$1/sock" \
+setpriv --pdeathsig TERM dockerd --data-root "$1/data" --exec-root "$1/run" --pidfile "$1/pid" --host "unix://$1/sock" \
   --bridge=none --iptables=false --ip6tables=false --storage-driver=overlay2 --shutdown-timeout=5 \
   --cgroup-parent=glass-test-engine --log-level=warn >log 2>&1 8>&- 9>&- &
 engine=$!
-flock -x 9
+until flock -x 9; do sleep 1; done
 kill -TERM "$engine"
 wait "$engine"
 rm -rf data run sock
@@ -183,9 +184,8 @@ impl PrivateEngine {
     }
 
     /// Ends it without a word. Its containers go on.
-    pub fn kill(mut self) {
-        self.engine.kill().expect("it is ours");
-        self.engine.wait().expect("it is ours");
+    pub fn kill(self) {
+        drop(self);
     }
 
     /// Ends it with all that is in it.
@@ -193,6 +193,14 @@ impl PrivateEngine {
         use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
         kill_process(Pid::from_child(&self.engine), Signal::TERM).expect("it is ours");
         self.engine.wait().expect("it is ours");
+    }
+}
+
+impl Drop for PrivateEngine {
+    fn drop(&mut self) {
+        // One that was ended is gone already.
+        let _ = self.engine.kill();
+        let _ = self.engine.wait();
     }
 }
 

@@ -20,7 +20,7 @@
 //!   incoming/blobs/           what was downloaded of layers so far
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
-//!   engine/                   the guest's program as a file, for containers
+//!   engine/                   the guest's program as a file, and an empty directory, once there was a container
 //! ```
 //! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it.
 
@@ -81,8 +81,6 @@ impl Home {
             "traces",
             "blobs",
             "trash",
-            "engine",
-            "engine/empty",
         ];
         for dir in dirs {
             let dir = path.join(dir);

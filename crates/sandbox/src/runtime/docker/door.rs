@@ -76,7 +76,8 @@ fn program(home: &Home) -> Result<PathBuf> {
         return Ok(path);
     }
     let made = (|| {
-        fs::create_dir_all(&place)?;
+        // What engines' images are read as: there is nothing of them here.
+        fs::create_dir_all(place.join("empty"))?;
         let part = place.join(format!("{}~", crate::sandboxes::new_id().map_err(std::io::Error::other)?));
         fs::write(&part, bytes)?;
         fs::set_permissions(&part, Permissions::from_mode(0o755))?;

@@ -14,6 +14,8 @@ use crate::error::{Context, Error, ErrorKind, Result};
 const SOCKET: &str = "unix:///var/run/docker.sock";
 /// Seconds that one answer of the engine may take. A large commit takes its time.
 const ANSWER_SECONDS_MAX: u64 = 600;
+/// Seconds that an engine may take to say who it is. One that takes longer is as good as none.
+const HELLO_SECONDS_MAX: u64 = 20;
 
 /// Which engine, and how to reach it. The default is the local one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,7 +108,7 @@ impl Engine {
             .enable_all()
             .build()
             .context("talk to the engine")?;
-        let client = self.client().map_err(|e| self.told("reach it", e))?;
+        let client = self.client(HELLO_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
         loop_of_its_own.block_on(async {
             if self.version.get().is_none() {
                 let agreed = match client.clone().negotiate_version().await {
@@ -115,22 +117,22 @@ impl Engine {
                 };
                 let _ = self.version.set(agreed);
             }
-            let client = self.client().map_err(|e| self.told("reach it", e))?;
+            let client = self.client(ANSWER_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
             Ok(question(&client).await)
         })
     }
 
-    fn client(&self) -> std::result::Result<Docker, EngineError> {
+    fn client(&self, seconds_max: u64) -> std::result::Result<Docker, EngineError> {
         let version = self.version.get().unwrap_or(API_DEFAULT_VERSION);
         let address = self.address();
         match &self.settings.tls {
-            _ if self.is_local() => Docker::connect_with_unix(address, ANSWER_SECONDS_MAX, version),
+            _ if self.is_local() => Docker::connect_with_unix(address, seconds_max, version),
             Some(EngineTls { ca, cert, key }) => {
                 // The provider is chosen once for the whole process; somebody may have done so.
                 let _ = rustls::crypto::ring::default_provider().install_default();
-                Docker::connect_with_ssl(address, key, cert, ca, ANSWER_SECONDS_MAX, version)
+                Docker::connect_with_ssl(address, key, cert, ca, seconds_max, version)
             }
-            None => Docker::connect_with_http(address, ANSWER_SECONDS_MAX, version),
+            None => Docker::connect_with_http(address, seconds_max, version),
         }
     }
 

@@ -356,7 +356,13 @@ impl Docker {
         let path = self.home.box_dir(id).join("upper");
         match upper {
             Some(dir) => std::fs::write(&path, dir).context(format_args!("write {}", path.display())),
-            None => Ok(()),
+            // What was noted of the container before is of no use any more.
+            None => match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Error::io(format!("remove {}", path.display()), e))
+                }
+                _ => Ok(()),
+            },
         }
     }
 
@@ -493,6 +499,10 @@ impl Runtime for Docker {
     }
 
     fn traces_outside(&self) -> Result<Vec<String>> {
+        // A home that never had a container need not ask for any.
+        if !door::was_used(&self.home) {
+            return Ok(Vec::new());
+        }
         Ok(self.containers()?.into_iter().map(|(_, id)| id).collect())
     }
 
