@@ -86,18 +86,17 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
 
 /// Has a builder build a box, or the guest serve where it is.
 pub(super) fn start(
-    builders: &Builders,
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
 ) -> std::result::Result<Ready, Failed> {
     let (watch, told) = conduct(builder, plan, fds)?;
-    // One that serves is the guest itself and lives on; one that builds ends when the box goes on.
+    // One that serves is the guest itself and lives on; one that builds has ended or is about to.
     let serves = plan.steps.is_empty();
     match (told, watch.spawned) {
         (Ok(()), Some((pid, pidfd))) => {
             let Watch { lacking, builder, .. } = watch;
-            let stream = if serves { builder.keep() } else { builders.let_go(builder) };
+            let stream = if serves { builder.keep() } else { builder.collect() };
             Ok(Ready { pid, pidfd, lacking, stream, committed: false })
         }
         (Ok(()), None) => {
@@ -123,7 +122,7 @@ pub(super) fn carry_out(
     let (watch, told) = conduct(builder, plan, fds)?;
     match told {
         Ok(()) => {
-            drop(builders.let_go(watch.builder));
+            builders.let_go(watch.builder);
             Ok(())
         }
         Err(Failed::Step(failure)) if watch.torn => Err(Unchanged::Between(Some(failure))),
