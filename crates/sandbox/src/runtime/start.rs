@@ -107,6 +107,10 @@ pub(super) fn start(
             if let Some((_, pidfd)) = spawned {
                 end(pidfd.as_fd());
             }
+            if let Some(pid) = watch.unwatched {
+                // Not our child: somebody else collects it.
+                let _ = process::end_child(pid);
+            }
             Err(failed)
         }
     }
@@ -157,6 +161,8 @@ fn conduct(
 
 struct Watch {
     spawned: Option<(i32, OwnedFd)>,
+    /// The box's first process, while there is no descriptor for it.
+    unwatched: Option<i32>,
     /// A box that lives is being changed.
     changing: bool,
     /// And was left half changed.
@@ -171,7 +177,16 @@ struct Watch {
 impl Watch {
     fn new(builder: Builder) -> Watch {
         let (lacking, decoder) = (Vec::new(), Decoder::default());
-        Watch { spawned: None, changing: false, torn: false, unread: false, lacking, builder, decoder }
+        Watch {
+            spawned: None,
+            unwatched: None,
+            changing: false,
+            torn: false,
+            unread: false,
+            lacking,
+            builder,
+            decoder,
+        }
     }
 
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
@@ -194,7 +209,9 @@ impl Watch {
                     serde_json::from_slice(&frame.body).map_err(|e| broken(&e.to_string()))?;
                 match report {
                     Report::Spawned { pid } => {
+                        self.unwatched = Some(pid);
                         let pidfd = process::open(pid).context("watch the box's first process")?;
+                        self.unwatched = None;
                         self.spawned = Some((pid, pidfd));
                     }
                     Report::Changing => self.changing = true,
