@@ -23,9 +23,10 @@ pub(crate) enum Bound {
     AtLeast(f64),
 }
 
-/// Goals that nothing here can measure, because what they are about does not exist yet.
+/// Goals that are not measured here: what they are about does not exist yet, or is measured by a walk of its own.
 pub(crate) const LATER: &str = "not measured yet: create from the pool (≤ 1.5 ms), exec over HTTP (≤ 1.0 ms), \
-    warm Python context (≤ 5 ms), recording (≤ 2 %); snapshot, reset and fork are measured by `glass-bench state`";
+    warm Python context (≤ 5 ms); snapshot, reset and fork are measured by `glass-bench state`, recording (≤ 2 %) by \
+    `glass-bench record`";
 
 impl Goal {
     /// Whether it is met by p50; nothing without a figure.

@@ -11,6 +11,7 @@ use glasshouse_sandbox::{ExecSpec, Program, Recording, Sandbox, SandboxSpec, San
 
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
+use crate::options::Words;
 use crate::round::Dice;
 use crate::sample::Samples;
 use crate::stage;
@@ -29,13 +30,13 @@ const FILES: &str = "i=0; while [ $i -lt 100 ]; do printf '%4096d' $(( $(cat /pr
 const SECOND: &str = "for i in 0 1 2 3 4 5 6 7 8 9; do echo $$ > g$i; done; exec sleep 1";
 
 /// Whether everything that was to be measured could be.
-pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<bool> {
+pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let (mut rounds, mut home) = (100_usize, std::env::temp_dir());
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} wants a value"));
-        match arg.as_str() {
-            "--rounds" => rounds = value()?.parse().context("--rounds wants a number")?,
-            "--home" => home = value()?.into(),
+    let mut words = Words::new(args);
+    while words.go_on() {
+        match words.name.as_str() {
+            "--rounds" => rounds = words.number()?,
+            "--home" => home = words.absolute()?,
             "--help" | "-h" => {
                 crate::print(HELP)?;
                 return Ok(true);

@@ -47,8 +47,13 @@ fn bad_input_gets_one_sentence_and_leaves_nothing() {
             &["create", "--image", "nonsense"],
             &["create", "--name", "../x"],
             &["create", "--env", "=x"],
+            &["create", "--redact", "("],
+            &["image", "import", "/etc/passwd"],
+            &["restore", "nobody", "nothing"],
+            &["create", "--redact", "a*"],
             &["create", "--min-level", "vm"],
             &["create", "--runtime", "process", "--pids", "5"],
+            &["create", "--runtime", "process", "--record", "steps"],
             &["create", "--owner", "999999999"],
             &["exec", "nobody", "--", "true"],
             &["info", "nobody"],
@@ -164,25 +169,29 @@ fn trees_go_in_and_come_out_unchanged() {
 }
 
 #[test]
-fn every_command_speaks_json() {
+fn what_a_file_is_written_over_stays_until_that_is_whole() {
     each_mode(|house| {
-        let created = json(&house.run(&["create", "--json"]).1);
-        let id = created["id"].as_str().expect("create tells the id").to_owned();
+        let id = create(house, &[]);
+        let file = house.home().join("kept");
+        std::fs::write(&file, "kept").unwrap();
+        let shown = file.display().to_string();
         for args in [
-            &["list", "--json"][..],
-            &["info", &id, "--json"],
-            &["exec", &id, "--json", "--", "true"],
-            &["ps", &id, "--json"],
-            &["doctor", "--json"],
-            &["gc", "--json"],
-            &["kill", &id, "--json"],
+            &["export", "nobody", "-o", &shown][..],
+            &["diff", "nobody", "--tar", &shown],
+            &["trajectory", "convert", "/no/such/file", "--to", "atif", "-o", &shown],
         ] {
-            let (_, stdout, stderr) = house.run(args);
-            assert!(
-                serde_json::from_str::<serde_json::Value>(&stdout).is_ok(),
-                "{args:?}: {stdout} {stderr}"
-            );
+            assert_eq!(house.run(args).0, 1, "{args:?}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "{args:?}");
         }
+        // What is no file is not replaced by one.
+        let pipe = house.home().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (code, _, stderr) = house.run(&["cp", &format!("{id}:/etc/passwd"), &pipe.display().to_string()]);
+        assert!(code == 1 && stderr.contains("no file"), "{code}: {stderr}");
+        assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::metadata(&pipe).unwrap().file_type()));
+        let left = std::fs::read_dir(house.home()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains(['~', '.'])).collect();
+        assert!(left.is_empty(), "{left:?}");
     });
 }
 

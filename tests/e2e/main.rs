@@ -3,6 +3,7 @@
 mod commands;
 mod guest;
 mod record;
+mod spoken;
 mod tools;
 mod trajectory;
 

@@ -39,3 +39,47 @@ fn a_changed_record_is_found_out() {
         assert_ne!(house.run(&["log", &id, "--verify"]).0, 0);
     });
 }
+
+#[test]
+fn the_record_of_a_box_that_is_gone_is_found_by_its_name() {
+    each_mode(|house| {
+        let said = |name: &str| house.run(&["log", name, "--json"]).1.lines().map(json).next();
+        let id_of = |name: &str| said(name).expect("it has a record")["event"]["id"].clone();
+        let first = create(house, &["--name", "web"]);
+        assert_eq!(house.run(&["kill", "web"]).0, 0);
+        assert_eq!(id_of("web"), first);
+        // The last one that was called so, and the living one before all that are gone.
+        let second = create(house, &["--name", "web"]);
+        assert_eq!(id_of("web"), second);
+        assert_eq!(house.run(&["kill", "web"]).0, 0);
+        assert_eq!(id_of("web"), second);
+        assert_eq!(id_of(&first), first);
+        assert!(house.run(&["log", "nobody"]).2.contains("no record"));
+    });
+}
+
+#[test]
+fn one_record_that_cannot_be_checked_does_not_hide_the_others() {
+    each_mode(|house| {
+        let ids = [create(house, &[]), create(house, &[])];
+        for id in &ids {
+            assert_eq!(house.run(&["exec", id, "--", "true"]).0, 0);
+            assert_eq!(house.run(&["kill", id]).0, 0);
+        }
+        let trace = |id: &str| house.home().join("traces").join(id);
+        // Whichever comes first.
+        let first = ids.iter().min().expect("there are two");
+        let second = ids.iter().max().expect("there are two");
+        std::fs::remove_file(trace(first).join("trace.jsonl")).unwrap();
+        std::fs::remove_file(trace(second).join("head")).unwrap();
+        let (code, stdout, stderr) = house.run(&["audit", "verify", "--json"]);
+        let reports = json(&stdout);
+        let of =
+            |id: &str| reports.as_array().unwrap().iter().find(|report| report["id"] == id).unwrap().clone();
+        assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
+        assert_eq!((&of(first)["ok"], &of(second)["ok"]), (&false.into(), &true.into()), "{stdout}");
+        assert!(of(first)["error"].is_string() && of(second)["unguarded"] == true, "{stdout}");
+        let (_, stdout, _) = house.run(&["audit", "verify"]);
+        assert!(stdout.contains("cannot be checked") && stdout.contains("not vouched for"), "{stdout}");
+    });
+}

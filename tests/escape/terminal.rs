@@ -100,9 +100,26 @@ fn escape_sequences_do_not_reach_the_terminal() {
             &["log", &attacker.id, "--json"],
             &["ps", &attacker.id],
             &["ps", &attacker.id, "--json"],
+            &["trajectory", "export", &attacker.id],
+            &["trajectory", "export", &attacker.id, "--format", "atif"],
         ] {
             assert_harmless(&on_terminal(attacker.house.glass(args)), args[0]);
         }
+        // What answers from the record says it to whoever asks.
+        let (_, trajectory, _) = attacker.house.run(&["trajectory", "export", &attacker.id]);
+        let trajectory: Value = serde_json::from_str(&trajectory).expect("it is JSON");
+        let step = &trajectory["steps"][0];
+        let asked = attacker.house.path().join("asked");
+        let request = serde_json::json!({ "tool": step["tool"], "params": step["params"] });
+        std::fs::write(&asked, format!("{request}\n")).expect("the house is ours");
+        let line = "\"$0\" replay --of \"$1\" --mode serve < \"$2\"";
+        let glass = attacker.house.glass(&[]);
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", line]).arg(glass.get_program()).arg(&attacker.id).arg(&asked).env_clear();
+        shell.env("GLASSHOUSE_HOME", attacker.house.home());
+        let shown = on_terminal(shell);
+        assert_harmless(&shown, "serve");
+        assert!(shown.contains(&b'A'), "{}", shown.escape_ascii());
     }
 }
 

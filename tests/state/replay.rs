@@ -171,6 +171,14 @@ fn what_cannot_be_replayed_is_refused_and_leaves_nothing() {
             ("{\"steps\": [], \"x\": \"\u{1}".to_owned(), "cannot read"),
             (String::new(), "nothing in this file"),
             (steps(json!([{ "tool": "exec", "params": {} }])).to_string(), "either `argv` or `shell`"),
+            (
+                steps(json!([{ "tool": "exec", "params": { "shell": "cat", "stdin": 7 } }])).to_string(),
+                "nothing was replayed",
+            ),
+            (
+                steps(json!([{ "tool": "file", "params": { "op": "copy in", "path": "/x" } }])).to_string(),
+                "cannot be done again",
+            ),
         ];
         for (content, part) in cases {
             let run = file(&stage, "bad.json", &content);
@@ -179,5 +187,142 @@ fn what_cannot_be_replayed_is_refused_and_leaves_nothing() {
             assert_eq!(living(&stage), 1, "{:?}: {sentence}", stage.house.mode);
         }
         stage.refused(&["replay", "/nowhere.json"]);
+    }
+}
+
+#[test]
+fn a_fresh_box_is_like_the_one_that_was_recorded() {
+    let like = ["--record", "steps", "--user", "root", "--cwd", "/tmp", "--read-only", "--timeout", "77s"];
+    for stage in Stage::each(&like) {
+        stage.sh("id -un; pwd; touch /workspace/x 2>/dev/null || echo no; touch here && ls");
+        // Without the limit it would not end.
+        let line = "head -c 2000 /dev/zero; sleep 1000";
+        let flood = stage.house.run(&["exec", &stage.id, "--output-max", "1k", "--shell", "--", line]);
+        assert_eq!(flood.0, 137, "{:?}: {}", stage.house.mode, flood.2);
+        let run = file(&stage, "run.json", &exported(&stage).to_string());
+        let branch = stage.ok(&["replay", &run, "--mode", "branch"]);
+        let limits = stage.json(&["info", &branch])["limits"].clone();
+        let limits = limits.as_array().expect("a list");
+        let timeout = limits.iter().find(|limit| limit["name"] == "timeout").expect("it is told");
+        assert_eq!(timeout["amount"], 77_000, "{:?}: {timeout}", stage.house.mode);
+        // A file that came by way of another machine says the same.
+        let taken = stage.ok(&["trajectory", "import", &run]);
+        assert_eq!(stage.ok(&["replay", "--of", &taken, "--quiet"]), "the same, 2 steps");
+    }
+}
+
+#[test]
+fn what_is_said_is_done_and_not_overlooked() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("true");
+        let run = file(&stage, "run.json", &exported(&stage).to_string());
+        let sentence = stage.refused(&["replay", &run, "--image", "dir:/no/such/root"]);
+        assert!(sentence.contains("/no/such/root"), "{:?}: {sentence}", stage.house.mode);
+        let (code, _, told) = stage.house.run(&["replay", &run, "--record", "commands"]);
+        assert!(code == 0 && told.contains("are not compared"), "{:?}: {told}", stage.house.mode);
+        for option in [&["--strict"][..], &["--on", &stage.id], &["--memory", "64m"], &["--env", "A=b"]] {
+            let sentence = stage.refused(&[&["replay", &run, "--mode", "serve"], option].concat());
+            assert!(sentence.contains("--mode serve"), "{:?}: {option:?}: {sentence}", stage.house.mode);
+        }
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+    }
+}
+
+/// A tree in the house, and where.
+fn tree(stage: &Stage, large: usize) -> String {
+    let path = stage.house.path().join(format!("tree-{large}"));
+    std::fs::create_dir_all(path.join("src")).expect("the house is ours");
+    std::fs::write(path.join("src/a.txt"), "hello\n").expect("it is ours");
+    std::fs::write(path.join("raw"), vec![0xff; large]).expect("it is ours");
+    std::os::unix::fs::symlink("src/a.txt", path.join("link")).expect("it is ours");
+    path.to_str().expect("it is UTF-8").to_owned()
+}
+
+#[test]
+fn what_was_copied_in_is_copied_in_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        let tree = tree(&stage, 1000);
+        let to = |path: &str| format!("{}:{path}", stage.id);
+        stage.ok(&["cp", &tree, &to("/workspace/t")]);
+        // What failed fails again, and in the same way.
+        stage.refused(&["cp", &format!("{tree}/raw"), &to("/workspace/no/such/place")]);
+        stage.sh("ls -R t; cat t/link; wc -c < t/raw");
+        let run = file(&stage, "run.json", &exported(&stage).to_string());
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 3 steps", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_jump_that_cannot_be_done_costs_the_box_nothing() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.ok(&["cp", &tree(&stage, 2 << 20), &format!("{}:/workspace/t", stage.id)]);
+        stage.sh("echo more > a");
+        let sentence = stage.refused(&["jump", &stage.id, "2"]);
+        assert!(sentence.contains("step 1") && sentence.contains("cannot be done again"), "{sentence}");
+        let copy = stage.ok(&["fork", &stage.id]);
+        assert_eq!(stage.sh_in(&copy, "ls"), "a\nt", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn input_that_is_not_all_on_record_is_not_made_up() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        let mut glass = stage.house.glass(&["exec", &stage.id, "-i", "--", "wc", "-c"]);
+        let mut glass = glass.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = glass.stdin.take().expect("it is a pipe");
+        input.write_all(&vec![b'x'; 1 << 20]).expect("it reads");
+        drop(input);
+        assert!(glass.wait_with_output().expect("it ends").status.success(), "{:?}", stage.house.mode);
+        let sentence = stage.refused(&["replay", "--of", &stage.id, "--quiet"]);
+        assert!(sentence.contains("step 1") && sentence.contains("not on record"), "{sentence}");
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn tools_of_a_boxs_own_are_called_again() {
+    let tool = json!({
+        "name": "count", "description": "Count words.", "argv": ["wc", "-w", "--", "{path}"],
+        "parameters": { "type": "object", "properties": { "path": { "type": "string" } } },
+    });
+    for house in glasshouse_tests::Mode::all().into_iter().map(glasshouse_tests::House::new) {
+        let tools = house.path().join("tools.json");
+        std::fs::write(&tools, tool.to_string()).expect("the house is ours");
+        let tools = ["--tool-file", tools.to_str().expect("it is UTF-8"), "--without-tool", "git"];
+        let Some(stage) = Stage::in_house(house, &[&["--record", "steps"], &tools[..]].concat()) else {
+            continue;
+        };
+        let call = r#"{"path": "/etc/passwd"}"#;
+        stage.ok(&["exec", &stage.id, "--tool", "count", "--params", call]);
+        let git = r#"{"subcommand": "status"}"#;
+        assert_eq!(stage.house.run(&["exec", &stage.id, "--tool", "git", "--params", git]).0, 2);
+        let sentence = stage.refused(&["replay", "--of", &stage.id]);
+        assert!(sentence.contains("step 1 wants the tool \"count\""), "{sentence}");
+        let again = [&["replay", "--of", &stage.id][..], &tools].concat();
+        assert_eq!(stage.ok(&again), "the same, 2 steps", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn limits_on_record_that_cannot_be_had_here_are_left_out_and_told() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("true");
+        let mut trajectory = exported(&stage);
+        trajectory["base"]["limits"] = json!({ "memory_bytes": 128 << 20, "timeout_ms": 77_000 });
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, id, told) = stage.house.run(&["replay", &run, "--mode", "branch"]);
+        assert_eq!(code, 0, "{:?}: {told}", stage.house.mode);
+        let limits = stage.json(&["info", id.trim_end()])["limits"].clone();
+        let amount = |name: &str| {
+            let limit = limits.as_array().expect("a list").iter().find(|limit| limit["name"] == name);
+            limit.expect("it is told")["amount"].clone()
+        };
+        assert_eq!(amount("timeout"), 77_000, "{:?}", stage.house.mode);
+        // Whether a limit of the whole box can be had is up to the machine; that it is one or the other is not.
+        let had = amount("memory") == 128 << 20;
+        assert_ne!(had, told.contains("without the limits on record"), "{:?}: {told}", stage.house.mode);
+        // Who asks for a limit gets it or is refused.
+        let asked = stage.house.run(&["replay", &run, "--memory", "129m", "--quiet"]);
+        assert_eq!(asked.0 == 0, had, "{:?}: {}", stage.house.mode, asked.2);
     }
 }

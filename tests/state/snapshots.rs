@@ -57,6 +57,26 @@ fn what_is_odd_survives() {
 }
 
 #[test]
+fn who_is_stopped_by_his_cgroup_does_not_notice() {
+    for stage in Stage::each(&[]) {
+        if stage.json(&["info", &stage.id])["tracking"] != "cgroup v2" {
+            glasshouse_tests::skip("frozen", "only a signal stops processes here, and they notice");
+            continue;
+        }
+        // A process that was stopped by a signal is told so when it goes on.
+        let line = "trap 'echo told > noticed' CONT; mkfifo gate; echo ready; \
+                    while :; do read word < gate && [ \"$word\" = end ] && break; done; sync; echo over";
+        let exec = stage.ok(&["exec", &stage.id, "--background", "--shell", "--", line]);
+        stage.sh("until [ -p gate ]; do :; done; echo first > gate");
+        let told = stage.json(&["snapshot", &stage.id]);
+        assert_eq!(told["processes"], 1, "{told}");
+        stage.sh("echo end > gate");
+        assert_eq!(stage.ok(&["attach", &stage.id, &exec]), "ready\nover", "{:?}", stage.house.mode);
+        assert_eq!(stage.sh("ls"), "gate", "{:?}: it noticed", stage.house.mode);
+    }
+}
+
+#[test]
 fn it_is_told_how_it_was_made() {
     for stage in Stage::each(&[]) {
         stage.sh("echo one > a");

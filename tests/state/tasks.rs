@@ -88,6 +88,25 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_task_is_replayed_on_the_image_that_it_was_set_up_on() {
+    for task in Task::each() {
+        // There is no program in it, and none is needed to read a file.
+        let root = task.stage.house.path().join("root");
+        std::fs::create_dir_all(root.join("etc")).expect("the house is ours");
+        let image = format!("dir:{}", root.display());
+        let id = task.create(&task.repo.path, "v1", &["--image", &image, "--record", "steps"]);
+        let read = ["exec", &id, "--tool", "file_read", "--params", r#"{"path": "file"}"#];
+        assert_eq!(task.stage.ok(&read), "one", "{:?}", task.stage.house.mode);
+        assert_eq!(
+            task.stage.ok(&["replay", "--of", &id]),
+            "the same, 1 step",
+            "{:?}",
+            task.stage.house.mode
+        );
+    }
+}
+
+#[test]
 fn a_commit_is_found_by_its_id_the_beginning_of_it_a_branch_or_a_tag() {
     for task in Task::each() {
         let Repo { path, first, second, .. } = &task.repo;

@@ -19,6 +19,7 @@ fn every_path_that_a_document_names_exists() {
         "CONTRIBUTING.md",
         "SECURITY.md",
         "docs/protocol.md",
+        "docs/trace-format.md",
         "docs/determinism.md",
         "docs/replay.md",
         "docs/trajectory-format.md",

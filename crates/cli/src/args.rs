@@ -11,6 +11,7 @@ use glasshouse_sandbox::{
     ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind, RuntimeKind, Sandbox,
     SandboxSpec, Sandboxes, Settings,
 };
+use glasshouse_trace::SecretPattern;
 
 use crate::{duration, home, session, size, terminal};
 
@@ -65,7 +66,8 @@ impl Global {
 pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
     let text = error.to_string();
     match error.kind() {
-        ErrorKind::NotFound if !text.contains("glass list") => {
+        // Some say themselves where to look.
+        ErrorKind::NotFound if !text.contains("`glass ") => {
             anyhow::Error::msg(format!("{text}; `glass list` shows the boxes"))
         }
         _ => error.into(),
@@ -76,9 +78,10 @@ pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BoxOptions {
     /// What the box is made from: `host` (this machine's programs, read-only), `dir:PATH` (a root), NAME (an
-    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH` or `docker-archive:PATH`
-    #[arg(long, value_name = "IMAGE", default_value = "host", help_heading = "Box")]
-    image: Image,
+    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH`, `docker-archive:PATH` or
+    /// `snapshot:ID` [default: host]
+    #[arg(long, value_name = "IMAGE", help_heading = "Box")]
+    image: Option<Image>,
     /// What runs it; `process` has no isolation at all
     #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime())]
     #[arg(help_heading = "Box")]
@@ -100,6 +103,10 @@ pub(crate) struct BoxOptions {
     /// [default: commands; with --deterministic, steps]
     #[arg(long, value_name = "WHAT", value_parser = recording(), help_heading = "Box")]
     record: Option<Recording>,
+    /// What is never put on record: a regular expression, or its group `(?P<secret>…)`; beside the values of
+    /// variables and the shapes of well-known tokens (repeatable)
+    #[arg(long, value_name = "REGEX", value_parser = redact, help_heading = "Box")]
+    redact: Vec<String>,
     /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
     /// fixed; `glass info` lists what is not. For replay, never for secrets
     #[arg(long, help_heading = "Box")]
@@ -131,16 +138,25 @@ pub(crate) struct BoxOptions {
 }
 
 impl BoxOptions {
+    /// What it is made from, if somebody said so.
+    pub(crate) fn image(&self) -> Result<Option<Image>> {
+        Ok(match &self.image {
+            Some(Image::Directory(path)) => Some(Image::Directory(std::path::absolute(path)?)),
+            Some(Image::OciArchive(path)) => Some(Image::OciArchive(std::path::absolute(path)?)),
+            Some(Image::DockerArchive(path)) => Some(Image::DockerArchive(std::path::absolute(path)?)),
+            image => image.clone(),
+        })
+    }
+
+    /// What is put on record, if somebody said so.
+    pub(crate) fn recording(&self) -> Option<Recording> {
+        self.record
+    }
+
     /// The box that these options describe.
     pub(crate) fn spec(&self) -> Result<SandboxSpec> {
-        let image = match &self.image {
-            Image::Directory(path) => Image::Directory(std::path::absolute(path)?),
-            Image::OciArchive(path) => Image::OciArchive(std::path::absolute(path)?),
-            Image::DockerArchive(path) => Image::DockerArchive(std::path::absolute(path)?),
-            image => image.clone(),
-        };
         Ok(SandboxSpec {
-            image,
+            image: self.image()?.unwrap_or_default(),
             runtime: self.runtime,
             min_level: self.min_level,
             limits: Limits {
@@ -160,6 +176,7 @@ impl BoxOptions {
                 false => Recording::Commands,
             }),
             deterministic: self.deterministic,
+            redact: self.redact.clone(),
             ..SandboxSpec::default()
         })
     }
@@ -180,6 +197,11 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
+    /// Whether nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.env.is_empty() && self.cwd.is_none() && self.user.is_none()
+    }
+
     /// The variables with their values. One that we do not have ourselves is left out, as by other tools.
     pub(crate) fn variables(&self) -> Result<Vec<(String, String)>> {
         let mut variables = Vec::new();
@@ -321,6 +343,10 @@ fn pids(text: &str) -> Result<u64, String> {
             .ok_or_else(|| format!("the kernel has no more than {PIDS_MAX} processes")),
         Err(_) => Err("processes are counted in whole numbers, like 100".to_owned()),
     }
+}
+
+fn redact(text: &str) -> Result<String, String> {
+    SecretPattern::parse(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

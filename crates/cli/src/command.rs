@@ -252,6 +252,12 @@ mod tests {
             "glass trajectory convert a --to nonsense",
             "glass trajectory diff a",
             "glass trajectory diff a b --strict --output-only",
+            "glass log a --verify --diff",
+            "glass log a --html x --diff",
+            "glass replay a --on b --image host",
+            "glass replay a --on b --env x=y",
+            "glass replay a --on b --repo c --commit d",
+            "glass replay --of a --format atif",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

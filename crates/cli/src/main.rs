@@ -7,6 +7,7 @@ mod escape;
 mod home;
 mod login;
 mod number;
+mod outfile;
 mod outlet;
 mod output;
 mod progress;

@@ -130,11 +130,17 @@ fn without_partial_start(bytes: &[u8]) -> &[u8] {
     &bytes[partial..]
 }
 
-/// JSON that says the same without a character that a terminal acts on. These can only be inside of strings.
+/// A document of JSON, of one line or of many, that says the same without a character that a terminal acts on.
+pub(crate) fn safe_document(json: &[u8]) -> Vec<u8> {
+    safe_json(&String::from_utf8_lossy(json)).into_bytes()
+}
+
+/// JSON that says the same without a character that a terminal acts on. Ends of lines aside, these can only be inside
+/// of strings.
 fn safe_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
-        if is_unsafe(char) {
+        if is_unsafe(char) && char != '\n' {
             for unit in char.encode_utf16(&mut [0; 2]) {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "\\u{unit:04x}");
@@ -197,6 +203,10 @@ mod tests {
         let json = safe_json(&json!(text).to_string());
         assert!(json.is_ascii());
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        let value = json!({ "a": [text] });
+        let document = safe_document(serde_json::to_string_pretty(&value).unwrap().as_bytes());
+        assert!(document.is_ascii() && document.starts_with(b"{\n"));
+        assert_eq!(serde_json::from_slice::<Value>(&document).unwrap(), value);
     }
 
     #[test]

@@ -654,6 +654,10 @@ fn told(error: SpawnError, spec: &ExecSpec, cwd: &str) -> Exit {
         }
         (Stage::Exec, _) => not_started(NotStarted::NotExecutable, format!("{program}: {}", error.source)),
         (Stage::Cwd, _) => not_started(NotStarted::BadCwd, format!("directory {cwd}: {}", error.source)),
+        (Stage::User, Some(Errno::INVAL)) => {
+            let why = "its number is none of the box's; with root, these are 0 to 65535";
+            not_started(NotStarted::BadUser, format!("cannot become the user: {why}"))
+        }
         (Stage::User, _) => {
             not_started(NotStarted::BadUser, format!("cannot become the user: {}", error.source))
         }

@@ -178,7 +178,9 @@ impl Tracker {
     pub(crate) fn freeze(&self, frozen: bool) -> Option<bool> {
         let tree = self.tree.as_ref().filter(|_| self.tracking == Tracking::Cgroup)?;
         let mut still = true;
-        for entry in Dir::read_from(tree).ok()? {
+        // What we hold is a place, which cannot be listed itself.
+        let list = openat(tree, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        for entry in Dir::read_from(&list).ok()? {
             let entry = entry.ok()?;
             // Commands' own directories begin with an `e`, and files of the kernel's have a dot in their names.
             let name = entry.file_name().to_str().ok()?;

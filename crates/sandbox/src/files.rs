@@ -1,5 +1,7 @@
 //! Files of a box. Every path is a path inside, and is resolved there by the guest.
 
+pub(crate) mod tree;
+
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -61,7 +63,7 @@ impl Sandbox {
         parents: bool,
     ) -> Result<()> {
         let op = FileOp::Write { path: path.into(), mode, parents };
-        let asked = json!({ "op": "write", "path": path, "mode": mode });
+        let asked = json!({ "op": "write", "path": path, "mode": mode, "parents": parents });
         self.upload("write", path, op, bytes, asked).await
     }
 
@@ -131,16 +133,18 @@ impl Sandbox {
             Err(e) => return Err(e),
         };
         let target = if into_dir { join(to, &file_name(from)?) } else { to.to_owned() };
-        let result =
-            if meta.is_dir() { self.tree_in(from, &target).await } else { self.file_in(from, &target).await };
+        if meta.is_dir() {
+            return self.copy_tree_in(from, &target).await;
+        }
+        let result = self.file_in(from, &target).await;
         let mut asked = json!({ "op": "copy in", "path": target });
-        // What a tree held is not kept; the record tells what became of it.
         if self.takes_steps()
             && meta.is_file()
             && meta.len() <= STEP_CONTENT_BYTES as u64
             && let Ok(bytes) = std::fs::read(from)
         {
-            asked = json!({ "op": "write", "path": target, "mode": meta.permissions().mode() & 0o777 });
+            let mode = meta.permissions().mode() & 0o777;
+            asked = json!({ "op": "write", "path": target, "mode": mode, "parents": false });
             put_content(&mut asked, &bytes);
         }
         self.changed("copy in", &target, None, asked, result).await
@@ -148,8 +152,19 @@ impl Sandbox {
 
     /// Copies what is in a directory into one of the box's, which is made if it is missing.
     pub(crate) async fn copy_tree_in(&self, from: &Path, to: &str) -> Result<()> {
-        let result = self.tree_in(from, to).await;
-        self.changed("copy in", to, None, json!({ "op": "copy in", "path": to }), result).await
+        let (path, shown) = (from.to_owned(), from.display().to_string());
+        self.tar_in(to, move |out| {
+            archive::pack(&path, Bits::Permissions, out).context(format_args!("read {shown}"))
+        })
+        .await
+    }
+
+    /// The same once more, from what is on record of it.
+    pub(crate) async fn copy_archive_in(&self, archive: Vec<u8>, to: &str) -> Result<()> {
+        self.tar_in(to, move |mut out| {
+            out.write_all(&archive).and_then(|()| out.flush()).context("send the tree")
+        })
+        .await
     }
 
     /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
@@ -172,21 +187,38 @@ impl Sandbox {
         self.told("copy out", from, None, result).await
     }
 
-    async fn tree_in(&self, from: &Path, to: &str) -> Result<()> {
+    /// Unpacks the archive that `pack` writes in a directory of the box, and puts that on record.
+    async fn tar_in(
+        &self,
+        to: &str,
+        pack: impl FnOnce(PieceWriter) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        // What it held goes on record as far as a step may keep it.
+        let mut kept = self.takes_steps().then(Vec::new);
+        let result = self.send_tar(to, pack, &mut kept).await;
+        let mut asked = json!({ "op": "copy in", "path": to });
+        if let Some(tree) = kept.as_deref().and_then(tree::entries_of) {
+            asked["tree"] = tree;
+        }
+        self.changed("copy in", to, None, asked, result).await
+    }
+
+    async fn send_tar(
+        &self,
+        to: &str,
+        pack: impl FnOnce(PieceWriter) -> Result<()> + Send + 'static,
+        kept: &mut Option<Vec<u8>>,
+    ) -> Result<()> {
         let mut stream = self.open(FileOp::TarIn { path: to.into() }).await?;
         let (pieces, mut inbox) = mpsc::channel::<Vec<u8>>(PIECES);
-        let path = from.to_owned();
-        let packing = blocking(move || {
-            let shown = path.display().to_string();
-            archive::pack(&path, Bits::Permissions, PieceWriter { pieces, piece: Vec::new() })
-                .context(format_args!("read {shown}"))
-        });
+        let packing = blocking(move || pack(PieceWriter { pieces, piece: Vec::new() }));
         let room = ExecInput::first_room();
         let sender = stream.sender();
         let feed = {
-            let room = room.clone();
+            let (room, kept) = (room.clone(), &mut *kept);
             async move {
                 while let Some(piece) = inbox.recv().await {
+                    keep(kept, &piece);
                     let Ok(permit) = room.acquire_many(piece.len() as u32).await else { break };
                     permit.forget();
                     sender.data(&piece).await?;
@@ -205,6 +237,9 @@ impl Sandbox {
             ended
         };
         let (packed, fed, ended) = tokio::join!(packing, feed, end);
+        if packed.is_err() {
+            *kept = None;
+        }
         // The guest's word first: it knows why it stopped reading.
         ended?;
         fed?;
@@ -251,6 +286,14 @@ impl Sandbox {
 
     async fn file_out(&self, from: &str, to: &Path, mode: u32) -> Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
+        // What comes takes the place of what is there: a device or a pipe would be gone.
+        if std::fs::metadata(to).is_ok_and(|found| !found.is_file()) {
+            let message = format!(
+                "{} is no file, and is not replaced by one; `cat` in the box writes to stdout",
+                to.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         let mut temporary = to.as_os_str().to_owned();
         temporary.push(OsString::from(format!(".{}~", std::process::id())));
         let temporary = Path::new(&temporary);
@@ -352,6 +395,16 @@ impl Sandbox {
                 Kind::Reply => return client::understand(&frame).map(|_| ()),
                 _ => {}
             }
+        }
+    }
+}
+
+/// Keeps another piece of an archive, or nothing of it if it is too large.
+fn keep(kept: &mut Option<Vec<u8>>, piece: &[u8]) {
+    if let Some(all) = kept {
+        match all.len() + piece.len() <= STEP_CONTENT_BYTES {
+            true => all.extend_from_slice(piece),
+            false => *kept = None,
         }
     }
 }

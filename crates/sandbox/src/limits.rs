@@ -36,6 +36,8 @@ pub(crate) const STEP_TEXTS_BYTES: u64 = 256 * 1024;
 pub(crate) const STEP_CONTENT_BYTES: usize = 1 << 20;
 /// Bytes of each stream that a tool answers with, head and tail: as many as go on record.
 pub(crate) const TOOL_OUTPUT_BYTES: u64 = RECORDED_BYTES as u64;
+/// Patterns of a box of what is not put on record.
+pub(crate) const REDACT_PATTERNS: usize = 100;
 /// Tools of a box's own.
 pub(crate) const OWN_TOOLS: usize = 64;
 /// What one of them may take to describe.

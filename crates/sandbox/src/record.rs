@@ -2,7 +2,8 @@
 
 use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
 use glasshouse_trace::{
-    BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, Settings,
+    BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, SecretPattern,
+    Settings,
 };
 
 use crate::exec::HeadTail;
@@ -17,12 +18,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// `secrets`: values that must not be written down, such as those of the box's environment.
-    pub(crate) fn open(home: &Home, id: &str, secrets: Vec<Vec<u8>>) -> Record {
+    /// `secrets`: values that must not be written down, such as those of the box's environment; `patterns`: what others
+    /// look like.
+    pub(crate) fn open(home: &Home, id: &str, secrets: Vec<Vec<u8>>, patterns: Vec<SecretPattern>) -> Record {
         let settings = Settings {
             dir: home.path("traces").join(id),
             blobs: home.path("blobs"),
-            redaction: Redaction { secrets, ..Redaction::default() },
+            redaction: Redaction { secrets, patterns, ..Redaction::default() },
             ..Settings::default()
         };
         Record { recorder: Recorder::new(settings.clone()), settings }
@@ -62,6 +64,9 @@ impl Record {
             limits: limits.collect(),
             labels: info.labels.clone(),
             env_names: env.iter().map(|(name, _)| name.clone()).collect(),
+            user: Some(info.user.clone()).filter(|user| !user.is_empty()),
+            cwd: Some(info.cwd.clone()).filter(|cwd| !cwd.is_empty()),
+            read_only: info.read_only,
             uncontrolled: info.uncontrolled.clone(),
         }));
     }
@@ -77,6 +82,9 @@ impl Record {
             stdin: spec.stdin,
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             timeout_ms: spec.timeout_ms,
+            grace_ms: spec.grace_ms,
+            output_bytes_max: spec.output_bytes_max,
+            rlimits: spec.rlimits.clone(),
         }));
     }
 

@@ -10,12 +10,14 @@
 //!
 //! A plain command of the trajectory is the tool `exec`, an operation of a caller on files is `file`; everything else is
 //! a tool of the box, by whatever name its recorder had for it. What the record does not hold cannot be done again, and
-//! is refused by name: values of variables, and files that were copied in from outside and were too large to be kept.
+//! is refused by name: values of variables, and what was copied in from outside and was too large to be kept.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
 use glasshouse_protocol::{ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
     Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
@@ -24,10 +26,11 @@ use glasshouse_trace::{Blobs, Position, Reader};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::FILE_STEP;
+use crate::files::{FILE_STEP, tree};
+use crate::limits::{MEMORY_BYTES, PIDS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
-use crate::spec::{Image, Recording, SandboxSpec};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::task::TaskSpec;
 use crate::tools;
 
@@ -40,6 +43,13 @@ pub struct ReplayOptions {
     pub strictness: Strictness,
     /// Go on after a step that went another way. What follows may differ because of it.
     pub keep_going: bool,
+}
+
+impl ReplayOptions {
+    /// How many steps of a trajectory are done.
+    fn steps_of(&self, trajectory: &Trajectory) -> usize {
+        self.until.unwrap_or(usize::MAX).min(trajectory.steps.len())
+    }
 }
 
 /// What came of a replay.
@@ -90,12 +100,15 @@ impl Ground {
     /// What a trajectory says about where it began. `like` is what it says nothing about.
     pub fn of(trajectory: &Trajectory, like: SandboxSpec) -> Result<Ground> {
         let recording = match like.recording {
-            Recording::Commands => Recording::Steps,
-            more => more,
+            Recording::Commands if like.runtime != RuntimeKind::Process => Recording::Steps,
+            as_said => as_said,
         };
         let deterministic =
             like.deterministic || trajectory.profile.as_ref().is_some_and(|profile| profile.deterministic);
         let mut spec = SandboxSpec { recording, deterministic, ..like };
+        if let Some(base) = &trajectory.base {
+            surround(&mut spec, &base.extra);
+        }
         let task = trajectory.task.as_ref();
         if let Some(task) = task
             && let (Some(repo), Some(commit)) = (&task.repo, &task.commit)
@@ -121,6 +134,28 @@ impl Ground {
         }
         Ok(Ground::Box(Box::new(spec)))
     }
+}
+
+/// Gives a box what is on record of the one that a trajectory began in, where nobody said otherwise. Limits are taken
+/// if they are tighter than what every box has: a stranger's file cannot ask for more.
+fn surround(spec: &mut SandboxSpec, on_record: &Map<String, Value>) {
+    let limit = |name: &str| on_record.get("limits").and_then(|limits| limits.get(name)?.as_u64());
+    let tighter = |name: &str, most: u64| limit(name).filter(|amount| *amount < most);
+    let limits = &mut spec.limits;
+    limits.timeout = limits.timeout.or(limit("timeout_ms").map(Duration::from_millis));
+    limits.output_bytes = limits.output_bytes.or(tighter("output_bytes", KEPT_OUTPUT_BYTES));
+    if spec.runtime == RuntimeKind::Process {
+        // Users, places and limits of a box are those of the host there.
+        return;
+    }
+    let text = |name: &str| on_record.get(name).and_then(Value::as_str).map(str::to_owned);
+    spec.user = spec.user.take().or_else(|| text("user"));
+    spec.cwd = spec.cwd.take().or_else(|| text("cwd"));
+    spec.read_only |= on_record.get("read_only").and_then(Value::as_bool).unwrap_or_default();
+    limits.pids = limits.pids.or(tighter("pids", PIDS));
+    limits.disk_bytes = limits.disk_bytes.or(tighter("disk_bytes", MEMORY_BYTES));
+    limits.memory_bytes = limits.memory_bytes.or(tighter("memory_bytes", MEMORY_BYTES));
+    limits.cpus = limits.cpus.or(limit("cpu_milli").map(|milli| milli as f64 / 1000.0));
 }
 
 /// A trajectory that is being replayed in a box.
@@ -171,20 +206,7 @@ impl Sandboxes {
             let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
             replayed.notes.push(format!("values of variables are on no record: {}", names.join(" ")));
         }
-        let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
-        for (index, step) in trajectory.steps.iter().enumerate() {
-            let name = tools::canonical(&step.tool, Value::Null).0;
-            let ours = ["exec", FILE_STEP].contains(&name.as_str()) || tools::is_no_action(&step.tool);
-            if !ours && !known.contains(&name) && !known.contains(&step.tool) {
-                let message = format!(
-                    "step {} wants the tool {:?}, which box {} does not have; nothing was replayed",
-                    index + 1,
-                    step.tool,
-                    sandbox.id()
-                );
-                return Err(Error::new(ErrorKind::Invalid, message));
-            }
-        }
+        check(sandbox, &trajectory.steps[..options.steps_of(trajectory)])?;
         let mut record = Record::open(self, sandbox.id())?;
         // What the box did before is no part of this.
         record.catch_up()?;
@@ -192,10 +214,39 @@ impl Sandboxes {
     }
 }
 
+/// Refuses steps that cannot be done, before any is.
+fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
+    let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
+    for (index, step) in steps.iter().enumerate() {
+        let name = tools::canonical(&step.tool, Value::Null).0;
+        let possible = match step.tool.as_str() {
+            "exec" => exec_of(&step.params).map(drop),
+            FILE_STEP => FileStep::of(&step.params).map(drop),
+            tool if tools::is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
+                Ok(())
+            }
+            // It was not there then, either, and the answer said so.
+            _ if step.observed.exit_code == Some(2) && step.observed.error.is_some() => Ok(()),
+            tool => {
+                let message = format!("wants the tool {tool:?}, which box {} does not have", sandbox.id());
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        };
+        possible.map_err(|e| {
+            let step = match step.tool.as_str() {
+                tool @ ("exec" | FILE_STEP) => format!("step {} ({tool}):", index + 1),
+                _ => format!("step {}", index + 1),
+            };
+            Error::new(e.kind(), format!("{step} {e}; nothing was replayed"))
+        })?;
+    }
+    Ok(())
+}
+
 impl Replay<'_> {
     /// Does what is left, and tells of each step. Stops at the first one that goes another way, unless it is to go on.
     pub async fn run(mut self, mut tell: impl FnMut(StepDone<'_>)) -> Result<Replayed> {
-        let until = self.options.until.unwrap_or(usize::MAX).min(self.trajectory.steps.len());
+        let until = self.options.steps_of(self.trajectory);
         for (index, step) in self.trajectory.steps.iter().take(until).enumerate() {
             let number = index + 1;
             let actual = self.step(number, step).await?;
@@ -239,8 +290,7 @@ impl Replay<'_> {
     }
 
     async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
-        let spec = exec_of(params)?;
-        let stdin = params.get("stdin").map(bytes_of).transpose()?;
+        let (spec, stdin) = exec_of(params)?;
         let background = spec.background;
         let exec = self.sandbox.exec(spec).await?;
         if let Some(bytes) = stdin {
@@ -257,36 +307,64 @@ impl Replay<'_> {
 
     /// What a caller did to files. That it fails is a part of what is compared.
     async fn file(&self, params: &Map<String, Value>) -> Result<()> {
-        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
-        let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
-        let mode = params.get("mode").and_then(Value::as_u64).map(|mode| mode as u32);
-        let content = || -> Result<Vec<u8>> {
-            if let Some(text) = params.get("content").and_then(Value::as_str) {
-                return Ok(text.as_bytes().to_vec());
-            }
-            let encoded = params.get("content_base64").and_then(Value::as_str);
-            let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
-            STANDARD.decode(encoded.ok_or_else(lost)?).map_err(|_| lost())
-        };
         let sandbox = &self.sandbox;
-        let path = text("path");
-        let done = match text("op") {
-            "write" => sandbox.write_file(path, &content()?, mode).await,
-            "append" => sandbox.append_file(path, &content()?).await,
-            "mkdir" => sandbox.make_dir(path, flag("parents")).await,
-            "move" => sandbox.move_file(text("from"), text("to"), flag("overwrite")).await,
-            "remove" => sandbox.remove_file(path, flag("recursive")).await,
-            "chmod" => sandbox.chmod(path, mode.unwrap_or_default()).await,
-            other => {
-                let message =
-                    format!("{other:?} of {path} cannot be done again: the record does not hold the files");
-                return Err(Error::new(ErrorKind::Unsupported, message));
+        let done = match FileStep::of(params)? {
+            FileStep::Write { path, content, mode, parents } => {
+                sandbox.replace_file(path, &content, mode, parents).await
             }
+            FileStep::CopyIn { path, archive } => sandbox.copy_archive_in(archive, path).await,
+            FileStep::Append { path, content } => sandbox.append_file(path, &content).await,
+            FileStep::Mkdir { path, parents } => sandbox.make_dir(path, parents).await,
+            FileStep::Move { from, to, overwrite } => sandbox.move_file(from, to, overwrite).await,
+            FileStep::Remove { path, recursive } => sandbox.remove_file(path, recursive).await,
+            FileStep::Chmod { path, mode } => sandbox.chmod(path, mode).await,
         };
         match done {
             Err(e) if matches!(e.kind(), ErrorKind::Gone) => Err(e),
             _ => Ok(()),
         }
+    }
+}
+
+/// What a caller did to files, as it is on record.
+enum FileStep<'a> {
+    Write { path: &'a str, content: Vec<u8>, mode: Option<u32>, parents: bool },
+    CopyIn { path: &'a str, archive: Vec<u8> },
+    Append { path: &'a str, content: Vec<u8> },
+    Mkdir { path: &'a str, parents: bool },
+    Move { from: &'a str, to: &'a str, overwrite: bool },
+    Remove { path: &'a str, recursive: bool },
+    Chmod { path: &'a str, mode: u32 },
+}
+
+impl<'a> FileStep<'a> {
+    fn of(params: &'a Map<String, Value>) -> Result<FileStep<'a>> {
+        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
+        let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
+        let mode = params.get("mode").and_then(Value::as_u64).map(|mode| mode as u32);
+        let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
+        let content = || tree::content_of(params).ok_or_else(lost);
+        let path = text("path");
+        Ok(match text("op") {
+            "write" => {
+                let parents = params.get("parents").and_then(Value::as_bool).unwrap_or(true);
+                FileStep::Write { path, content: content()?, mode, parents }
+            }
+            "copy in" if params.contains_key("tree") => {
+                let invalid = |what: String| Error::new(ErrorKind::Invalid, what);
+                FileStep::CopyIn { path, archive: tree::archive_of(&params["tree"]).map_err(invalid)? }
+            }
+            "append" => FileStep::Append { path, content: content()? },
+            "mkdir" => FileStep::Mkdir { path, parents: flag("parents") },
+            "move" => FileStep::Move { from: text("from"), to: text("to"), overwrite: flag("overwrite") },
+            "remove" => FileStep::Remove { path, recursive: flag("recursive") },
+            "chmod" => FileStep::Chmod { path, mode: mode.unwrap_or_default() },
+            other => {
+                let message =
+                    format!("{other:?} of {path} cannot be done again: the record does not hold the files");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        })
     }
 }
 
@@ -341,6 +419,8 @@ impl Sandboxes {
             return Err(Error::new(ErrorKind::NotFound, message));
         };
         trajectory.steps.truncate(at + 1);
+        // What cannot be done again must not cost the box what it has.
+        check(&self.get(&info.id).await?, &trajectory.steps)?;
         self.reset(&info.id).await?;
         let sandbox = self.get(&info.id).await?;
         let options = ReplayOptions::default();
@@ -413,8 +493,8 @@ impl Record {
     }
 }
 
-/// The command of a plain step.
-fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
+/// The command of a plain step, and what it is fed.
+fn exec_of(params: &Map<String, Value>) -> Result<(ExecSpec, Option<Vec<u8>>)> {
     let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
     let program = match (params.get("argv"), params.get("shell")) {
         (Some(argv), None) => {
@@ -428,21 +508,36 @@ fn exec_of(params: &Map<String, Value>) -> Result<ExecSpec> {
         }
         _ => return Err(invalid("a command has either `argv` or `shell`")),
     };
+    if let Some(bytes) = params.get("stdin_bytes_cut").and_then(Value::as_u64) {
+        let message = format!("cannot be done again: {bytes} bytes of what it was fed are not on record");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    let number = |name: &str| params.get(name).and_then(Value::as_u64);
+    let rlimits = match params.get("rlimits") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(list) => serde_json::from_value(list.clone())
+            .map_err(|_| invalid("`rlimits` is a list of limits, each with `kind` and `value`"))?,
+    };
     let tty = params.get("tty").and_then(|tty| {
         let number = |name: &str| u16::try_from(tty.get(name)?.as_u64()?).ok();
         Some(TtySize { rows: number("rows")?, cols: number("cols")? })
     });
-    Ok(ExecSpec {
+    let stdin = params.get("stdin").map(bytes_of).transpose()?;
+    let spec = ExecSpec {
         program,
         cwd: text("cwd"),
         user: text("user"),
-        stdin: params.contains_key("stdin"),
+        stdin: stdin.is_some(),
         tty,
-        timeout_ms: params.get("timeout_ms").and_then(Value::as_u64),
+        timeout_ms: number("timeout_ms"),
+        grace_ms: number("grace_ms"),
+        output_bytes_max: number("output_bytes_max"),
+        rlimits,
         background: params.get("background").and_then(Value::as_bool).unwrap_or_default(),
         ..ExecSpec::default()
-    })
+    };
+    Ok((spec, stdin))
 }
 
 /// Text, or bytes in base64.

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use glasshouse_trace::{Retention, prune};
+use glasshouse_trace::{Event, Reader, Retention, SecretPattern, prune};
 use tokio::task::JoinSet;
 
 use crate::client::Link;
@@ -12,7 +12,7 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
-use crate::limits::{LAST_WORDS_TIMEOUT, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
@@ -159,7 +159,9 @@ impl Sandboxes {
 
     pub(crate) fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
         let secrets = env.iter().map(|(_, value)| value.clone().into_bytes()).collect();
-        Record::open(&self.inner.home, &info.id, secrets)
+        // They were looked at when the box was made.
+        let patterns = info.redact.iter().filter_map(|text| SecretPattern::parse(text).ok()).collect();
+        Record::open(&self.inner.home, &info.id, secrets, patterns)
     }
 
     fn drive(&self, info: SandboxInfo, link: Link, record: Record) -> Sandbox {
@@ -358,26 +360,44 @@ impl Sandboxes {
         reports
     }
 
-    /// The id of a box, living or gone, that has a record.
+    /// The id of a box, living or gone, that has a record. Of several that are gone and had this name, the last.
     pub fn resolve_trace(&self, name: &str) -> Result<String> {
         if let Ok(id) = self.inner.home.resolve(name) {
             return Ok(id);
         }
-        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no record of a box {name:?}"));
-        let mut matching = Vec::new();
+        let unknown = || {
+            let message = format!(
+                "there is no record of a box {name:?}; `glass list` shows the boxes that are there, `glass audit verify` \
+                 all that have a record"
+            );
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let (mut matching, mut named) = (Vec::new(), None);
         for entry in std::fs::read_dir(self.traces_dir()).context("list the records")? {
             let id = entry.context("list the records")?.file_name().to_string_lossy().into_owned();
             if id == name || (name.len() >= 4 && id.starts_with(name)) {
                 matching.push(id);
+            } else if let Some(since_ms) = self.named_since(&id, name) {
+                named = named.max(Some((since_ms, id)));
             }
         }
         match matching.as_slice() {
             [id] => Ok(id.clone()),
-            [] => Err(unknown()),
+            [] => named.map(|(_, id)| id).ok_or_else(unknown),
             _ => Err(Error::new(
                 ErrorKind::Invalid,
                 format!("{name:?} stands for more than one record; write more of the id"),
             )),
+        }
+    }
+
+    /// When the box of this record was made, if it had this name.
+    fn named_since(&self, id: &str, name: &str) -> Option<u64> {
+        let mut lines = Reader::open(&self.traces_dir().join(id), &self.blobs_dir()).ok()?;
+        let first = lines.next()?.ok()?;
+        match &first.event {
+            Event::BoxCreated(created) if created.name.as_deref() == Some(name) => Some(first.time_ms),
+            _ => None,
         }
     }
 
@@ -427,6 +447,12 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
                 "{key:?} cannot be the name of a variable, or its value holds a zero byte"
             ));
         }
+    }
+    if spec.redact.len() > REDACT_PATTERNS {
+        return invalid(format!("a box has at most {REDACT_PATTERNS} patterns of what is not recorded"));
+    }
+    for pattern in &spec.redact {
+        SecretPattern::parse(pattern).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
     }
     for (what, time) in [("timeout", spec.limits.timeout), ("ttl", spec.limits.ttl)] {
         if time.is_some_and(|time| time.is_zero()) {

@@ -45,6 +45,8 @@ pub struct SandboxSpec {
     pub task: Option<TaskInfo>,
     /// Tools that are switched off, and further ones.
     pub tools: ToolsSpec,
+    /// Regular expressions of what is never put on record, beside the values of variables and well-known tokens.
+    pub redact: Vec<String>,
 }
 
 /// What is put on record of each step: of a command, or of a call of a tool.
@@ -331,6 +333,8 @@ pub struct SandboxInfo {
     pub task: Option<TaskInfo>,
     /// Tools that are switched off, and further ones.
     pub tools: ToolsSpec,
+    /// Regular expressions of what is never put on record.
+    pub redact: Vec<String>,
 }
 
 #[cfg(test)]

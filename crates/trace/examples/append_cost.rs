@@ -13,7 +13,7 @@ const ROUNDS: u32 = 20_000;
 fn main() {
     let root = PathBuf::from(std::env::args().nth(1).expect("a directory to write to"));
     let secrets = (0..10).map(|n| format!("{n}hunter-{n}").into_bytes()).collect();
-    let redaction = Redaction { secrets, shapes: true };
+    let redaction = Redaction { secrets, ..Redaction::default() };
     let settings = |name: &str| Settings {
         dir: root.join(name),
         blobs: root.join("blobs"),

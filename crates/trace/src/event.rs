@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use glasshouse_protocol::{Exit, ExitReport, Program, TtySize};
+use glasshouse_protocol::{Exit, ExitReport, Program, Rlimit, TtySize};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
@@ -113,6 +113,15 @@ pub struct BoxCreated {
     /// The names of the box's environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_names: Vec<String>,
+    /// As whom commands run that name nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where commands run that name no place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Whether the root cannot be written.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
     /// Of a deterministic box: what may differ from run to run all the same, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncontrolled: Vec<String>,
@@ -155,6 +164,15 @@ pub struct ExecStarted {
     /// The time it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// The time between SIGTERM and SIGKILL when that is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// How much it may write before it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes_max: Option<u64>,
+    /// Kernel limits of each of its processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rlimits: Vec<Rlimit>,
 }
 
 /// A caller did something with a file of the box.
@@ -206,6 +224,9 @@ pub struct BaseTask {
     pub test: Option<String>,
     /// Where it is in the box.
     pub dir: String,
+    /// The image that it was set up on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// A command of a caller's, or a call of a tool, that is done.
@@ -349,8 +370,8 @@ impl Base {
         let Base { digest, deterministic: _, uncontrolled, task } = self;
         visit(digest);
         uncontrolled.iter_mut().for_each(&mut *visit);
-        if let Some(BaseTask { repo, commit, setup, test, dir }) = task {
-            [repo, commit, dir].into_iter().chain(setup).chain(test).for_each(visit);
+        if let Some(BaseTask { repo, commit, setup, test, dir, image }) = task {
+            [repo, commit, dir].into_iter().chain(setup).chain(test).chain(image).for_each(visit);
         }
     }
 }
@@ -385,8 +406,22 @@ impl Step {
 
 impl BoxCreated {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = self;
-        [id, runtime, level, image].into_iter().chain(name).chain(uncontrolled).for_each(&mut *visit);
+        let BoxCreated {
+            id,
+            name,
+            runtime,
+            level,
+            image,
+            limits,
+            labels,
+            env_names,
+            user,
+            cwd,
+            read_only: _,
+            uncontrolled,
+        } = self;
+        let texts = [id, runtime, level, image].into_iter().chain(name).chain(user).chain(cwd);
+        texts.chain(uncontrolled).for_each(&mut *visit);
         each_name(env_names, visit);
         *limits = std::mem::take(limits)
             .into_iter()
@@ -419,6 +454,9 @@ impl ExecStarted {
             stdin: _,
             env_names,
             timeout_ms: _,
+            grace_ms: _,
+            output_bytes_max: _,
+            rlimits: _,
         } = self;
         cwd.iter_mut().chain(user).for_each(&mut *visit);
         each_name(env_names, visit);

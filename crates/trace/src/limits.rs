@@ -18,6 +18,10 @@ pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 pub const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
 /// A shorter secret is not looked for: it would be found everywhere, and give itself away by that.
 pub const SECRET_BYTES_MIN: usize = 4;
+/// A pattern of secrets, as it is written.
+pub const SECRET_PATTERN_BYTES_MAX: usize = 4 * 1024;
+/// The same made ready for use.
+pub const SECRET_PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
 /// How far behind its first line the end of a private key is looked for.
 pub const PRIVATE_KEY_BYTES_MAX: usize = 16 * 1024;
 /// How many missing blobs a report names; further ones are only counted.

@@ -1,12 +1,13 @@
 //! Redaction: what must not be on record is replaced by `[redacted]` before anything is written or hashed.
 //!
-//! Two things are looked for: the exact secrets that the caller names, in the spellings in which they show up
-//! by accident ([`secrets`]), and well-known shapes of tokens that nobody named ([`shapes`]). All matches are
-//! collected first and merged where they overlap, so that two secrets with a common part leave nothing
+//! Three things are looked for: the exact secrets that the caller names, in the spellings in which they show up
+//! by accident ([`secrets`]), what matches his patterns ([`patterns`]), and well-known shapes of tokens that nobody
+//! named ([`shapes`]). All matches are collected first and merged where they overlap, so that two secrets with a common part leave nothing
 //! behind.
 //!
 //! It is a net for accidents. A program that wants to get a secret on record can always spell it otherwise.
 
+mod patterns;
 mod secrets;
 mod shapes;
 
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
+pub use self::patterns::SecretPattern;
 use self::secrets::{Needle, Scratch};
 use crate::limits::SECRET_BYTES_MIN;
 
@@ -26,6 +28,8 @@ const MARK: &[u8] = b"[redacted]";
 pub struct Redaction {
     /// Exact values, of at least `SECRET_BYTES_MIN` bytes; shorter ones are not looked for.
     pub secrets: Vec<Vec<u8>>,
+    /// What other secrets look like.
+    pub patterns: Vec<SecretPattern>,
     /// Whether well-known shapes of tokens are looked for as well.
     pub shapes: bool,
 }
@@ -34,6 +38,7 @@ pub struct Redaction {
 #[derive(Clone)]
 pub struct Redactor {
     needles: Vec<Needle>,
+    patterns: Vec<SecretPattern>,
     shapes: bool,
     starts: Starts,
 }
@@ -56,7 +61,7 @@ struct Starts {
 impl Default for Redaction {
     /// No secrets, but the shapes.
     fn default() -> Self {
-        Redaction { secrets: Vec::new(), shapes: true }
+        Redaction { secrets: Vec::new(), patterns: Vec::new(), shapes: true }
     }
 }
 
@@ -91,7 +96,7 @@ impl Redaction {
         if self.shapes {
             shapes::starts(&mut |first, second| starts.insert(first, second));
         }
-        Redactor { needles, shapes: self.shapes, starts }
+        Redactor { needles, patterns: self.patterns.clone(), shapes: self.shapes, starts }
     }
 }
 
@@ -131,7 +136,8 @@ impl Redactor {
     }
 
     fn find(&self, text: &[u8], edges: Edges) -> Vec<Range<usize>> {
-        let mut found = Vec::new();
+        let mut found: Vec<Range<usize>> =
+            self.patterns.iter().flat_map(|pattern| pattern.find(text)).collect();
         if edges.start_cut {
             found.extend(
                 self.needles.iter().filter_map(|needle| needle.rest_at_start(text)).map(|end| 0..end),
@@ -222,6 +228,13 @@ mod tests {
     }
 
     #[test]
+    fn what_matches_a_pattern_is_replaced_whatever_else_is_found_there() {
+        let patterns = vec![SecretPattern::parse("corp-[0-9a-f]+").unwrap()];
+        let redaction = Redaction { secrets: vec![b"1234xy".to_vec()], patterns, shapes: true };
+        assert_eq!(redaction.compile().text("a corp-ab1234xy z corp-7"), "a [redacted] z [redacted]");
+    }
+
+    #[test]
     fn overlapping_secrets_leave_nothing_behind() {
         check(&["abcdef", "cdefgh"], "xabcdefghy", "x[redacted]y");
     }
@@ -230,13 +243,13 @@ mod tests {
     fn short_secrets_are_not_looked_for_and_counted() {
         check(&["abc"], "abc", "abc");
         let secrets = vec![b"abc".to_vec(), b"abcd".to_vec()];
-        assert_eq!(Redaction { secrets, shapes: false }.too_short(), 1);
+        assert_eq!(Redaction { secrets, ..Redaction::default() }.too_short(), 1);
     }
 
     #[test]
     fn bytes_that_are_not_text_are_replaced_too() {
         let secrets = vec![b"\xff\xfe\x00\x01".to_vec()];
-        let redactor = Redaction { secrets, shapes: false }.compile();
+        let redactor = Redaction { secrets, shapes: false, ..Redaction::default() }.compile();
         assert_eq!(&*redactor.bytes(b"a\xff\xfe\x00\x01b"), b"a[redacted]b");
     }
 
@@ -262,7 +275,7 @@ mod tests {
 
     #[test]
     fn debug_output_holds_no_secret() {
-        let redaction = Redaction { secrets: vec![b"hunter2".to_vec()], shapes: true };
+        let redaction = Redaction { secrets: vec![b"hunter2".to_vec()], ..Redaction::default() };
         assert!(!format!("{redaction:?}{:?}", redaction.compile()).contains("hunter2"));
     }
 

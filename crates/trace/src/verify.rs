@@ -28,6 +28,9 @@ pub struct Report {
     pub first_bad: Option<Bad>,
     /// Whether a part of a line follows: its writer died, or is at it right now.
     pub torn_tail: bool,
+    /// Whether there is no head of ours that would tell if lines were cut off at the end. A trace of one line may have
+    /// none yet.
+    pub unguarded: bool,
     /// How many of the blobs that lines name are not there.
     pub missing_blobs: u64,
     /// The first of them, with the number of the line.
@@ -107,6 +110,8 @@ pub fn verify(dir: &Path, blobs: &Path) -> Result<Report> {
         before = check.line(line.as_deref(), before, window.front().and_then(Option::as_deref))?;
         check.report.head = Some(before);
     }
+    // Looked at again: the first one may have been written meanwhile.
+    check.report.unguarded = check.report.lines > 1 && check.head.is_none() && read_head(dir)?.is_none();
     Ok(check.finish())
 }
 

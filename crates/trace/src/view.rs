@@ -122,6 +122,7 @@ impl View<'_> {
             }
             Event::Step(step) => self.step(&time, step, step.exec.is_some() && above == step.exec),
             Event::State { what, snapshot, method, step } => {
+                self.texts.state(what);
                 let about = |word: &Option<String>| word.iter().map(|w| format!(" {w}")).collect::<String>();
                 let step = step.map(|step| format!(" (step {step})")).unwrap_or_default();
                 let text = format!("{what}{}{}{step}", about(snapshot), about(method));
@@ -149,11 +150,19 @@ impl View<'_> {
     }
 
     fn created(&mut self, created: &BoxCreated) -> io::Result<()> {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = created;
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, .. } = created;
+        let BoxCreated { user, cwd, read_only, uncontrolled, .. } = created;
         let name = name.as_ref().map(|name| format!(" ({})", plain(name.as_bytes()))).unwrap_or_default();
         self.row(Paint::Strong, "", &format!("box {}{name}", plain(id.as_bytes())))?;
         let [runtime, level, image] = [runtime, level, image].map(|text| plain(text.as_bytes()));
-        self.row(Paint::None, INDENT, &format!("{runtime}, isolation {level}, image {image}"))?;
+        let root = if *read_only { ", read-only root" } else { "" };
+        self.row(Paint::None, INDENT, &format!("{runtime}, isolation {level}, image {image}{root}"))?;
+        let place = cwd.as_ref().map(|cwd| format!("in {}", plain(cwd.as_bytes())));
+        let by = user.as_ref().map(|user| format!("as {}", plain(user.as_bytes())));
+        let told: Vec<String> = place.into_iter().chain(by).collect();
+        if !told.is_empty() {
+            self.row(Paint::Faint, INDENT, &format!("commands run {}", told.join(", ")))?;
+        }
         for (name, limit) in limits {
             let value = match name.strip_suffix("_bytes") {
                 Some(_) => words::size(limit.value),
@@ -173,8 +182,7 @@ impl View<'_> {
     }
 
     fn started(&mut self, time: &str, started: &ExecStarted) -> io::Result<()> {
-        let ExecStarted { exec, program, cwd, user, tty, background, stdin: _, env_names, timeout_ms } =
-            started;
+        let ExecStarted { exec, program, cwd, user, tty, background, env_names, timeout_ms, .. } = started;
         writeln!(self.out)?;
         let head = format!("{time}  #{exec}  $ ");
         match program {

@@ -7,7 +7,7 @@ mod home;
 use std::fs;
 use std::path::PathBuf;
 
-use glasshouse_protocol::{Exit, ExitReport, Killer, Program, TtySize};
+use glasshouse_protocol::{Exit, ExitReport, Killer, Program, Rlimit, RlimitKind, TtySize};
 use glasshouse_trace::trajectory::FromTrace;
 use glasshouse_trace::{
     BoxCreated, Content, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader, Redaction,
@@ -157,11 +157,13 @@ fn created() -> impl Strategy<Value = Event> {
     let limits = btree_map(any::<String>(), limit, 0..3);
     let labels = btree_map(any::<String>(), any::<String>(), 0..3);
     let names = (vec("[^=]*", 0..3), vec(any::<String>(), 0..3));
-    (any::<[String; 4]>(), option::of(any::<String>()), limits, labels, names).prop_map(
-        |([id, runtime, level, image], name, limits, labels, (env_names, uncontrolled))| {
-            let created =
-                BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled };
-            Event::BoxCreated(created)
+    let place = any::<(Option<String>, Option<String>, bool)>();
+    (any::<[String; 4]>(), option::of(any::<String>()), limits, labels, names, place).prop_map(
+        |([id, runtime, level, image], name, limits, labels, (env_names, uncontrolled), place)| {
+            let (user, cwd, read_only) = place;
+            let who = BoxCreated { id, name, runtime, level, image, ..BoxCreated::default() };
+            let how = BoxCreated { limits, labels, env_names, user, cwd, read_only, uncontrolled, ..who };
+            Event::BoxCreated(how)
         },
     )
 }
@@ -169,11 +171,14 @@ fn created() -> impl Strategy<Value = Event> {
 fn started() -> impl Strategy<Value = Event> {
     let tty = option::of(any::<(u16, u16)>().prop_map(|(rows, cols)| TtySize { rows, cols }));
     let texts = any::<(Option<String>, Option<String>)>();
-    let rest = (any::<bool>(), any::<bool>(), vec("[^=]*", 0..3), option::of(any::<u64>()));
-    (any::<u64>(), programs(), texts, tty, rest).prop_map(|(exec, program, (cwd, user), tty, rest)| {
-        let (background, stdin, env_names, timeout_ms) = rest;
-        let started = ExecStarted { exec, program, cwd, user, tty, background, stdin, env_names, timeout_ms };
-        Event::ExecStarted(started)
+    let rest = (any::<bool>(), any::<bool>(), vec("[^=]*", 0..3), any::<[Option<u64>; 3]>());
+    let rlimit = any::<u64>().prop_map(|value| Rlimit { kind: RlimitKind::CpuSeconds, value });
+    let all = (any::<u64>(), programs(), texts, tty, rest, vec(rlimit, 0..2));
+    all.prop_map(|(exec, program, (cwd, user), tty, rest, rlimits)| {
+        let (background, stdin, env_names, [timeout_ms, grace_ms, output_bytes_max]) = rest;
+        let who = ExecStarted { exec, program, cwd, user, tty, background, stdin, ..ExecStarted::default() };
+        let how = ExecStarted { env_names, timeout_ms, grace_ms, output_bytes_max, rlimits, ..who };
+        Event::ExecStarted(how)
     })
 }
 
@@ -219,7 +224,7 @@ proptest! {
     #[test]
     fn every_event_reads_back_as_it_was_written(events in vec(events(), 1..6)) {
         let home = Home::new();
-        let redaction = Redaction { secrets: Vec::new(), shapes: false };
+        let redaction = Redaction { secrets: Vec::new(), shapes: false, ..Redaction::default() };
         let mut writer = Writer::open(Settings { redaction, ..home.settings() }).unwrap();
         for event in &events {
             writer.append(event.clone()).unwrap();

@@ -11,7 +11,7 @@ use glasshouse_trace::trajectory::{
 use serde_json::{Value, json};
 
 /// Every fixture, with its format and the steps of each trajectory in it.
-const FIXTURES: [(&str, Format, &[usize]); 13] = [
+const FIXTURES: [(&str, Format, &[usize]); 14] = [
     ("glasshouse.json", Format::Glasshouse, &[3]),
     ("knowlyr-a.json", Format::KnowlyrA, &[3]),
     ("knowlyr-b.jsonl", Format::KnowlyrB, &[2, 1]),
@@ -23,6 +23,7 @@ const FIXTURES: [(&str, Format, &[usize]); 13] = [
     ("swe-agent-pairs.json", Format::SweAgent, &[3]),
     ("openhands.json", Format::OpenHands, &[5]),
     ("openhands.jsonl", Format::OpenHands, &[3]),
+    ("openhands-sdk.jsonl", Format::OpenHands, &[5]),
     ("atif-v1.4.json", Format::Atif, &[2]),
     ("atif-v1.7.json", Format::Atif, &[2]),
 ];
@@ -75,8 +76,14 @@ fn every_fixture_is_told_by_its_content_and_has_nothing_wrong_with_it() {
 
 #[test]
 fn a_file_comes_back_as_it_was_by_way_of_our_own_format() {
-    // The two that are read only: what is written is SWE-agent's newer shape.
-    let read_only = ["swe-agent-history.traj", "swe-agent-pairs.json", "openhands.jsonl", "atif-v1.4.json"];
+    // Those that are read only: what is written is the other shape of the same format.
+    let read_only = [
+        "swe-agent-history.traj",
+        "swe-agent-pairs.json",
+        "openhands.jsonl",
+        "openhands-sdk.jsonl",
+        "atif-v1.4.json",
+    ];
     for (name, format, _) in FIXTURES.into_iter().filter(|(name, ..)| !read_only.contains(name)) {
         let bytes = fixture(name);
         let lines = name.ends_with(".jsonl");
@@ -206,6 +213,42 @@ fn events_of_openhands_are_paired_by_their_causes() {
     assert_eq!((steps[0].thought.as_deref(), steps[0].observed.exit_code), (Some("run the tests"), Some(1)));
     assert_eq!(steps[1].observed.output, Some("".into()));
     assert_eq!(steps[2].observed, Default::default());
+}
+
+#[test]
+fn events_of_the_openhands_sdk_are_paired_by_their_actions_and_calls() {
+    let trajectory = one("openhands-sdk.jsonl");
+    let steps = &trajectory.steps;
+    let tools: Vec<&str> = steps.iter().map(|step| step.tool.as_str()).collect();
+    assert_eq!(tools, ["terminal", "file_editor", "fetch", "terminal", "finish"]);
+    assert_eq!(steps[0].thought.as_deref(), Some("look first"));
+    assert_eq!(steps[0].params["command"], "ls");
+    let observed = &steps[0].observed;
+    assert_eq!(
+        (&observed.output, observed.exit_code, observed.mixed),
+        (&Some("a.py\n".into()), Some(0), true)
+    );
+    assert_eq!(steps[0].time_ms, Some(1_767_261_605_123));
+    assert_eq!(
+        (steps[1].observed.error.as_deref(), &steps[1].observed.output),
+        (Some("no such file"), &None)
+    );
+    assert_eq!(steps[2].params, json!({"url": "http://x"}).as_object().unwrap().clone());
+    assert_eq!(steps[2].observed.output, Some("<html>".into()));
+    // It was never executed: only the call is known, and why not.
+    assert_eq!(steps[3].params, json!({"cmd": "ls"}).as_object().unwrap().clone());
+    assert_eq!(steps[3].observed.error.as_deref(), Some("there is no parameter cmd"));
+    assert_eq!(steps[4].observed, Default::default());
+    assert_eq!(trajectory.task.as_ref().unwrap().description.as_deref(), Some("fix it"));
+    // It is the same in a list, and what has no place is kept.
+    let text = String::from_utf8(fixture("openhands-sdk.jsonl")).unwrap();
+    let list = format!("[{}]", text.lines().collect::<Vec<_>>().join(","));
+    assert_eq!(trajectories(list.as_bytes()).remove(0).trajectory, trajectory);
+    let (bytes, _) = write(&trajectory, Format::OpenHands, Shape::Document);
+    let written = String::from_utf8(bytes).unwrap();
+    for word in ["toolu_1", "resp-1", "LOW", "You are OpenHands.", "e-4", "TerminalAction"] {
+        assert!(written.contains(word), "{word}: {written}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::log::{report_json, report_lines};
 use crate::args::{Global, unknown_box};
+use crate::escape::plain;
 use crate::output;
 
 /// Check records of boxes
@@ -56,15 +57,20 @@ impl Audit {
         }
         let (mut all_ok, mut reports) = (true, Vec::new());
         for id in ids {
-            let report = verify(&traces.join(&id), &blobs)
-                .with_context(|| format!("cannot check the record of {id}"))?;
-            all_ok &= report.ok;
+            // One that cannot be checked is no reason to leave out those behind it.
+            let (ok, mut value, lines) = match verify(&traces.join(&id), &blobs) {
+                Ok(report) => (report.ok, report_json(&report), report_lines(&report)),
+                Err(error) => {
+                    let why = format!("it cannot be checked: {}", output::sentence(&error.into()));
+                    (false, json!({ "ok": false, "error": why }), vec![format!("NOT ok: {why}")])
+                }
+            };
+            all_ok &= ok;
             if global.json {
-                let mut value = report_json(&report);
                 value["id"] = json!(id);
                 reports.push(value);
             } else {
-                output::print(report_lines(&report).into_iter().map(|line| format!("{id}  {line}")))?;
+                output::print(lines.into_iter().map(|line| format!("{}  {line}", plain(&id))))?;
             }
         }
         if global.json {

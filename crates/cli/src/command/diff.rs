@@ -1,10 +1,9 @@
 //! `glass diff`: what differs between two states.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueHint};
@@ -14,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::escape::plain;
+use crate::outfile::OutFile;
 use crate::output;
 use crate::words::{count, size};
 
@@ -86,11 +86,13 @@ async fn tar(
     if to_stdout && global.json {
         bail!("stdout cannot be a layer and JSON at once; name a file");
     }
-    let out: Box<dyn Write + Send> = match to_stdout {
-        true => Box::new(io::stdout()),
-        false => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+    let file = (!to_stdout).then(|| OutFile::create(path)).transpose()?;
+    let out: Box<dyn Write + Send> = match &file {
+        None => Box::new(io::stdout()),
+        Some(file) => Box::new(file.writer()?),
     };
     let packed = house.diff_tar(name, against, BufWriter::new(out)).await?;
+    file.map_or(Ok(()), OutFile::finish)?;
     if packed.left_out > 0 {
         let left_out = count(packed.left_out as usize, "device or socket", "devices and sockets");
         global.say(&format!("{left_out} left out: a layer has no place for them"));

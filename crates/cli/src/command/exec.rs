@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{ExecEvent, ExecSpec, ExecState, Exit, ExitReport, Sandbox};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::tools::ToolOptions;
 use crate::args::{CommandOptions, Global};
@@ -88,7 +88,10 @@ async fn background(global: &Global, sandbox: &Sandbox, spec: ExecSpec) -> Resul
         None => last_word(&mut exec).await,
     };
     if let Some(report) = ended.filter(|report| matches!(report.exit, Exit::NotStarted { .. })) {
-        output::say(&words::exit(&report.exit));
+        match global.json {
+            true => output::print_json(&Value::Object(output::report_json(id, &report)))?,
+            false => output::say(&words::exit(&report.exit)),
+        }
         return Ok(report.exit.shell_code());
     }
     match global.json {

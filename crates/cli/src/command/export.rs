@@ -1,15 +1,15 @@
 //! `glass export`: a snapshot in one file.
 
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::ExportOptions;
 use serde_json::json;
 
 use crate::args::Global;
+use crate::outfile::OutFile;
 use crate::output;
 use crate::words::count;
 
@@ -37,10 +37,10 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let out: Box<dyn Write + Send> = match &self.output {
-            Some(path) => {
-                Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-            }
+        // Nobody shall take half a file for a whole one.
+        let file = self.output.as_deref().map(OutFile::create).transpose()?;
+        let out: Box<dyn Write + Send> = match &file {
+            Some(file) => Box::new(file.writer()?),
             None if io::stdout().is_terminal() => {
                 bail!("a snapshot is nothing for a terminal; say -o FILE, or send stdout somewhere else")
             }
@@ -48,16 +48,8 @@ impl Export {
             None => Box::new(io::stdout()),
         };
         let options = ExportOptions { flat: self.flat };
-        let exported = match global.open()?.export(&self.snapshot, options, out).await {
-            Ok(exported) => exported,
-            Err(error) => {
-                // Nobody shall take half a file for a whole one.
-                if let Some(path) = &self.output {
-                    let _ = std::fs::remove_file(path);
-                }
-                return Err(error.into());
-            }
-        };
+        let exported = global.open()?.export(&self.snapshot, options, out).await?;
+        file.map_or(Ok(()), OutFile::finish)?;
         if exported.left_out > 0 {
             let left_out = count(exported.left_out as usize, "device or socket", "devices and sockets");
             global.say(&format!("{left_out} left out: the file has no place for them"));

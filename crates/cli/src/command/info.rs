@@ -59,6 +59,7 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "tracking": info.tracking,
         "uid_base": info.uid_base,
         "task": task::json(info.task.as_ref()),
+        "redact": info.redact,
         "tools": { "off": info.tools.off, "own": own_tools(info) },
     })
 }
@@ -112,6 +113,7 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.extend(info.task.iter().flat_map(task::rows));
     rows.extend((!info.tools.off.is_empty()).then(|| ("tools off", info.tools.off.join(", "))));
     rows.extend((!info.tools.own.is_empty()).then(|| ("own tools", own_tools(info).join(", "))));
+    rows.extend(info.redact.iter().map(|pattern| ("not recorded", pattern.clone())));
     rows.push(("created", format!("{} ago", words::age(info.created_ms))));
     rows.extend(info.ttl_ms.map(|ms| ("lives for", words::span(Duration::from_millis(ms)))));
     rows.extend(info.owner.map(|pid| ("dies with", format!("process {pid}"))));

@@ -1,15 +1,15 @@
 //! `glass log`: what happened in a box.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_trace::{Bad, Reader, Report, Style, page, render, verify};
 use serde_json::{Value, json};
 
 use crate::args::{Global, unknown_box};
+use crate::outfile::{OutFile, unwritable};
 use crate::{output, terminal};
 
 /// Show the record of a box, living or gone
@@ -32,7 +32,7 @@ pub(crate) struct Log {
     #[arg(long)]
     verify: bool,
     /// Show the lines that each step changed in files (boxes with `--record steps`)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["verify", "html"])]
     diff: bool,
     /// Write one page that needs nothing else, to be opened in a browser; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "verify", value_hint = ValueHint::FilePath)]
@@ -41,6 +41,12 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn run(self, global: &Global) -> Result<i32> {
+        if global.json && self.diff {
+            bail!("--json has the lines of the record, which hold what --diff would show");
+        }
+        if global.json && self.html.as_deref() == Some(Path::new("-")) {
+            bail!("stdout cannot be a page and JSON at once; name a file");
+        }
         let sandboxes = global.open()?;
         let id = sandboxes.resolve_trace(&self.name).map_err(unknown_box)?;
         let (trace, blobs) = (sandboxes.traces_dir().join(&id), sandboxes.blobs_dir());
@@ -56,7 +62,11 @@ impl Log {
         let mut reader =
             Reader::open(&trace, &blobs).with_context(|| format!("cannot read the record of {id}"))?;
         if let Some(file) = &self.html {
-            return html(&mut reader, file);
+            html(&mut reader, file)?;
+            if global.json {
+                output::print_json(&json!({ "id": id, "page": file.to_string_lossy() }))?;
+            }
+            return Ok(0);
         }
         let style = Style { color: true, width: terminal::width(), diff: self.diff, raw: global.json };
         let store = reader.blobs();
@@ -69,25 +79,16 @@ impl Log {
 }
 
 /// Writes the page, whole or not at all.
-fn html(reader: &mut Reader, file: &Path) -> Result<i32> {
+fn html(reader: &mut Reader, file: &Path) -> Result<()> {
     let store = reader.blobs();
     if file == Path::new("-") {
         let mut out = io::BufWriter::new(io::stdout());
-        page(reader, &store, &mut out).and_then(|()| out.flush()).context(output::WRITE)?;
-        return Ok(0);
+        return page(reader, &store, &mut out).and_then(|()| out.flush()).context(output::WRITE);
     }
-    let what = || format!("cannot write {}", file.display());
-    let mut temporary = file.as_os_str().to_owned();
-    temporary.push(format!(".{}~", std::process::id()));
-    let mut out = io::BufWriter::new(File::create_new(&temporary).with_context(what)?);
-    let written = page(reader, &store, &mut out)
-        .and_then(|()| out.flush())
-        .and_then(|()| std::fs::rename(&temporary, file));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written.with_context(what)?;
-    Ok(0)
+    let out = OutFile::create(file)?;
+    let mut writer = io::BufWriter::new(out.writer()?);
+    page(reader, &store, &mut writer).and_then(|()| writer.flush()).with_context(|| unwritable(file))?;
+    out.finish()
 }
 
 pub(super) fn report_json(report: &Report) -> Value {
@@ -96,6 +97,7 @@ pub(super) fn report_json(report: &Report) -> Value {
         "lines": report.lines,
         "first_bad": report.first_bad.as_ref().map(bad_json),
         "torn_tail": report.torn_tail,
+        "unguarded": report.unguarded,
         "missing_blobs": report.missing_blobs,
         "head": report.head.map(|hash| hash.to_string()),
     })
@@ -114,6 +116,10 @@ pub(super) fn report_lines(report: &Report) -> Vec<String> {
     lines.extend(
         report.torn_tail.then(|| "the last line is unfinished: its writer died, or is at it".to_owned()),
     );
+    lines.extend(report.unguarded.then(|| {
+        "its end is not vouched for: `head` is missing, or not one of ours; lines may have been cut off"
+            .to_owned()
+    }));
     lines
         .extend((report.missing_blobs > 0).then(|| format!("{} payloads are missing", report.missing_blobs)));
     lines.extend(report.head.map(|hash| format!("head {hash}")));

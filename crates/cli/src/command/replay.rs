@@ -1,17 +1,20 @@
 //! `glass replay`: a trajectory once more.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use glasshouse_sandbox::{Ground, ReplayOptions, Replayed, Sandbox, Sandboxes};
+use glasshouse_sandbox::{
+    ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec, ToolsSpec,
+};
 use glasshouse_trace::trajectory::{Format, Step, Strictness, Trajectory};
 use serde_json::{Value, json};
 
 use super::create::{Made, make, remove};
 use super::image::{Fetched, fetch};
 use super::task::{self, TaskOptions};
+use super::tools::OwnTools;
 use super::trajectory::diff::{DIVERGED_CODE, divergence_json, divergence_lines, ignored_json, ignored_line};
 use crate::args::{BoxOptions, Global, Surroundings};
 use crate::output;
@@ -23,7 +26,8 @@ use crate::words::count;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 FILE is a trajectory of any known format (`glass trajectory schema` lists them), or the record of a
-box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed.
+box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed. What
+is not said of it (--image, --user, --memory …) is as on record; it records steps, to compare files.
 
 Modes:
   verify   do every step again; exit code 0: the same, 3: it went another way, 1: something failed
@@ -45,10 +49,15 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     of: Option<String>,
     /// The format of the file [default: as it looks]
-    #[arg(long, value_name = "FORMAT", value_parser = super::trajectory::format())]
+    #[arg(long, value_name = "FORMAT", value_parser = super::trajectory::format(), conflicts_with = "of")]
     format: Option<Format>,
     /// Replay in this box, as it is, and keep it
     #[arg(long, value_name = "ID")]
+    #[arg(conflicts_with_all = [
+        "image", "runtime", "min_level", "name", "label", "read_only", "record", "redact", "deterministic", "memory",
+        "cpu", "pids", "disk", "output", "ttl", "env", "cwd", "user", "repo", "commit", "setup", "test", "repo_dir",
+        "without_tool", "tool_file",
+    ])]
     on: Option<String>,
     /// What is done
     #[arg(long, value_enum, default_value_t = Mode::Verify)]
@@ -71,6 +80,8 @@ pub(crate) struct Replay {
     surroundings: Surroundings,
     #[command(flatten)]
     task: TaskOptions,
+    #[command(flatten)]
+    tools: OwnTools,
 }
 
 /// What is done with a trajectory.
@@ -96,12 +107,14 @@ impl Replay {
             bail!("the trajectory has {} steps, and not {until}", trajectory.steps.len());
         }
         if self.mode == Mode::Serve {
+            self.only_answers()?;
             return serve(&trajectory, self.until);
         }
         let mut signals = Signals::of(Part::default())?;
-        let (sandbox, own) = match self.ground(global, &house, &trajectory, &mut signals).await? {
-            Some(ground) => ground,
-            None => return Ok(signal_code(2)),
+        let (made, own) = self.ground(global, &house, &trajectory, &mut signals).await?;
+        let sandbox = match made {
+            Made::Box(sandbox) => sandbox,
+            Made::Stopped(signal) => return Ok(signal_code(signal)),
         };
         let options = ReplayOptions {
             until: self.until,
@@ -136,45 +149,94 @@ impl Replay {
         Ok(if replayed.is_same() { 0 } else { DIVERGED_CODE })
     }
 
-    /// The box to replay in, and whether we made it. `None`: we were told to end.
+    /// Answering from the record makes no box and compares nothing but requests: who asks for more is told.
+    fn only_answers(&self) -> Result<()> {
+        let no_box = self.the_box.spec()? == SandboxSpec::default() && self.surroundings.is_empty();
+        let no_tools = self.tools.clone().spec()? == ToolsSpec::default();
+        let no_task = self.task.is_empty();
+        match no_box
+            && no_tools
+            && no_task
+            && self.on.is_none()
+            && !self.strict
+            && !self.output_only
+            && !self.keep_going
+        {
+            true => Ok(()),
+            false => bail!(
+                "`--mode serve` executes nothing and compares only requests; of the options, it takes --of, --format \
+                 and --until"
+            ),
+        }
+    }
+
+    /// The box to replay in, and whether we made it.
     async fn ground(
         &self,
         global: &Global,
         house: &Sandboxes,
         trajectory: &Trajectory,
         signals: &mut Signals,
-    ) -> Result<Option<(Sandbox, bool)>> {
+    ) -> Result<(Made, bool)> {
         if let Some(on) = &self.on {
-            return Ok(Some((global.connect(on).await?, false)));
+            return Ok((Made::Box(global.connect(on).await?), false));
         }
         let mut spec = self.the_box.spec()?;
         spec.env = self.surroundings.variables()?;
         spec.cwd.clone_from(&self.surroundings.cwd);
         spec.user.clone_from(&self.surroundings.user);
+        spec.tools = self.tools.clone().spec()?;
         if self.mode == Mode::Verify {
             spec.owner = Some(std::process::id());
         }
+        let asked_limits = spec.limits.clone();
         let asked = self.task.clone().spec(global);
-        let made = match (asked, Ground::of(trajectory, spec)?) {
-            (Some(task), Ground::Box(spec) | Ground::Task(spec, _)) => {
-                task::make(house, *spec, task, signals).await?
-            }
-            (None, Ground::Task(spec, task)) => {
-                let task = task::with_surroundings(*task, global);
-                task::make(house, *spec, task, signals).await?
-            }
-            (None, Ground::Box(mut spec)) => {
-                if let Some(Fetched::Stopped(_)) = fetch(global, house, &mut spec.image, signals).await? {
-                    return Ok(None);
-                }
-                make(house, *spec, signals).await?
-            }
+        let (mut spec, task) = match (asked, Ground::of(trajectory, spec)?) {
+            (asked, Ground::Box(spec)) => (*spec, asked),
+            (Some(task), Ground::Task(spec, _)) => (*spec, Some(task)),
+            (None, Ground::Task(spec, task)) => (*spec, Some(task::with_surroundings(*task, global))),
         };
-        match made {
-            Made::Box(sandbox) => Ok(Some((sandbox, true))),
-            Made::Stopped(_) => Ok(None),
+        // Whoever names an image means it; whether it is the recorded one, its digest tells.
+        if let Some(image) = self.the_box.image()? {
+            spec.image = image;
         }
+        if let Some(recording) = self.the_box.recording() {
+            spec.recording = recording;
+        }
+        if let Some(Fetched::Stopped(signal)) = fetch(global, house, &mut spec.image, signals).await? {
+            return Ok((Made::Stopped(signal), true));
+        }
+        let first = make_either(house, spec.clone(), task.clone(), signals).await;
+        let made = match first {
+            // Nobody asked for the limits that are on record, so they need not be refused; but it is told.
+            Err(error) if is_unsupported(&error) && spec.limits != asked_limits => {
+                global.say(&format!("replaying without the limits on record: {}", output::sentence(&error)));
+                let Limits { timeout, output_bytes, .. } = spec.limits;
+                let limits = Limits { timeout, output_bytes, ..asked_limits };
+                make_either(house, SandboxSpec { limits, ..spec }, task, signals).await?
+            }
+            first => first?,
+        };
+        Ok((made, true))
     }
+}
+
+/// Makes a box, of a task if there is one.
+async fn make_either(
+    house: &Sandboxes,
+    spec: SandboxSpec,
+    task: Option<TaskSpec>,
+    signals: &mut Signals,
+) -> Result<Made> {
+    match task {
+        Some(task) => task::make(house, spec, task, signals).await,
+        None => make(house, spec, signals).await,
+    }
+}
+
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<glasshouse_sandbox::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
 async fn replay(
@@ -232,7 +294,6 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 /// Answers from the record.
 fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
     let mut input = io::stdin().lock();
-    let mut out = io::stdout().lock();
     let steps = trajectory.steps.iter().take(until.unwrap_or(usize::MAX));
     let mut steps = steps.enumerate();
     loop {
@@ -256,7 +317,7 @@ fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
             Ok(value) => (value, None),
             Err((step, why)) => (json!({ "diverged": step, "error": why }), Some(DIVERGED_CODE)),
         };
-        writeln!(out, "{value}").and_then(|()| out.flush()).context(output::WRITE)?;
+        output::print_json(&value)?;
         if let Some(code) = code {
             return Ok(code);
         }

@@ -1,6 +1,6 @@
 //! `glass snapshots`: the snapshots there are.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use glasshouse_sandbox::SnapshotInfo;
 use owo_colors::OwoColorize as _;
@@ -38,6 +38,9 @@ enum Action {
 impl Snapshots {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         match self.action {
+            Some(Action::Remove { .. }) if self.all => {
+                bail!("--all is for the list; name what is to be removed")
+            }
             Some(Action::Remove { names }) => remove(global, names).await,
             None => list(global, self.all).await,
         }

@@ -59,6 +59,11 @@ pub(crate) struct TaskOptions {
 }
 
 impl TaskOptions {
+    /// Whether nothing was said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.repo.is_none()
+    }
+
     /// The task that these options describe, if they describe one.
     pub(super) fn spec(self, global: &Global) -> Option<TaskSpec> {
         let (Some(repo), Some(commit)) = (self.repo, self.commit) else { return None };

@@ -39,6 +39,8 @@ pub(super) struct Hold {
     until: Option<Instant>,
     /// Those that we have stopped, and let go again.
     stopped: Vec<i32>,
+    /// Their cgroups are to be let go, which they do not notice.
+    frozen: bool,
     /// When they are let go for a moment, if not all stand still by then.
     again: Instant,
 }
@@ -70,7 +72,8 @@ impl Agent {
         }
         let now = Instant::now();
         let (until, again) = (Some(now + CLEARING_MAX), now + STUCK_MAX);
-        self.hold = Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), again });
+        self.hold =
+            Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), frozen: false, again });
         if wish.kill {
             let running: Vec<u64> = self.running().collect();
             for id in running {
@@ -84,19 +87,26 @@ impl Agent {
     pub(super) fn settle_hold(&mut self) -> Result<()> {
         let Some(hold) = self.hold.as_mut() else { return Ok(()) };
         let Some(until) = hold.until else { return Ok(()) };
-        let others = self.tracker.others();
+        let mut others = self.tracker.others();
         let signal = |pid: i32, signal: rustix::process::Signal| {
             // Gone by itself in this moment.
             let _ = process::signal_pid(pid, signal.as_raw());
         };
+        // Where nothing runs there is nothing to stop: nobody but us could start anything.
+        let mut frozen = None;
+        if hold.wish.stop && !others.is_empty() {
+            // Also if it fails halfway: then that half is let go.
+            hold.frozen = true;
+            frozen = self.tracker.freeze(true);
+        }
         let mut ready = true;
         if hold.wish.kill {
             ready = others.is_empty();
             others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
-        } else if hold.wish.stop
-            && let Some(still) = self.tracker.freeze(true)
-        {
+        } else if let Some(still) = frozen {
             ready = still;
+            // Those that came and went until all stood still.
+            others = self.tracker.others();
         } else if hold.wish.stop && Instant::now() >= hold.again && !others.iter().all(|&(_, still)| still) {
             // Who has a child between vfork and exec waits for that one and for nothing else, stopped or not.
             hold.stopped.drain(..).for_each(|pid| signal(pid, rustix::process::Signal::CONT));
@@ -179,7 +189,7 @@ impl Agent {
             // A box that has nothing left of what ran begins again, with its numbers and its clock.
             self.turns = 0;
         }
-        if hold.wish.stop {
+        if hold.frozen {
             self.tracker.freeze(false);
         }
         for pid in hold.stopped {

@@ -106,7 +106,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
-        "tools": spec.tools.to_json(),
+        "tools": spec.tools.to_json(), "redact": spec.redact,
     })
 }
 
@@ -142,6 +142,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         owner: value.get("owner").and_then(Value::as_u64).map(|pid| pid as u32),
         task: value.get("task").and_then(TaskInfo::from_json),
         tools: ToolsSpec::from_json(value.get("tools"))?,
+        redact: redact_of(value)?,
         ..SandboxSpec::default()
     })
 }
@@ -224,7 +225,13 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         recording: text("recording").and_then(|text| text.parse().ok()).unwrap_or_default(),
         task: value.get("task").and_then(TaskInfo::from_json),
         tools: ToolsSpec::from_json(value.get("spec").and_then(|spec| spec.get("tools")))?,
+        redact: value.get("spec").map_or(Some(Vec::new()), redact_of)?,
     })
+}
+
+/// Boxes of an older program have none.
+fn redact_of(spec: &Value) -> Option<Vec<String>> {
+    spec.get("redact").map_or(Some(Vec::new()), strings)
 }
 
 #[cfg(test)]
@@ -278,6 +285,7 @@ mod tests {
             recording: crate::spec::Recording::Snapshots,
             task: Some(task.clone()),
             tools: tools.clone(),
+            redact: vec!["corp-\\d+".into()],
         };
         let spec = SandboxSpec {
             image,
@@ -289,6 +297,7 @@ mod tests {
             recording: crate::spec::Recording::Steps,
             task: Some(task),
             tools,
+            redact: vec!["corp-\\d+".into()],
             ..SandboxSpec::default()
         };
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };

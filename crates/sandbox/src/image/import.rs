@@ -213,7 +213,14 @@ impl Files {
     fn of_archive(file: File, path: &Path) -> Result<Files> {
         let context = format!("read {}", path.display());
         let broken = |e: io::Error| {
-            let message = format!("cannot read {} as an archive: {e}", path.display());
+            // Its own words are of the header's fields, with what stands in their place.
+            let why = match e.raw_os_error() {
+                Some(_) => e.to_string(),
+                None => {
+                    "it is none by tar, or a broken one; one that is compressed is unpacked first".to_owned()
+                }
+            };
+            let message = format!("cannot read {} as an archive: {why}", path.display());
             Error::new(ErrorKind::Invalid, message)
         };
         let (mut places, mut links) = (HashMap::new(), HashMap::new());

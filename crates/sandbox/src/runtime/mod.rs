@@ -176,6 +176,7 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         recording: spec.recording,
         task: spec.task.clone(),
         tools: spec.tools.clone(),
+        redact: spec.redact.clone(),
     };
     let given = Given { env: base.env.clone(), user: base.user.clone(), cwd: base.cwd.clone() };
     Ok(BoxRecord { info, spec: spec.clone(), given, mounted: base.chain.clone(), pending: None })

@@ -19,7 +19,7 @@ use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{
     Created, Facts, Feature, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native,
 };
-use crate::spec::{Image, Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec};
+use crate::spec::{Image, Level, LimitInForce, Recording, RuntimeKind, SandboxInfo, SandboxSpec};
 
 pub(crate) struct Process {
     home: Home,
@@ -46,6 +46,7 @@ impl Process {
             (spec.image != Image::Host, "an image"),
             (spec.user.is_some(), "another user"),
             (spec.deterministic, "a clock, random numbers and pids of its own (--deterministic)"),
+            (spec.recording != Recording::Commands, "a state to be recorded (--record)"),
         ];
         if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {
             let message =

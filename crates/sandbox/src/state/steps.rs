@@ -313,6 +313,7 @@ fn base_of(info: &SandboxInfo, state: State) -> Result<Base> {
         setup: task.setup.clone(),
         test: task.test.clone(),
         dir: task.dir.clone(),
+        image: Some(info.root_image.to_string()),
     });
     Ok(Base {
         digest: state.digest()?.to_string(),

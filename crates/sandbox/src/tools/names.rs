@@ -10,7 +10,27 @@ struct Alias {
     params: &'static [(&'static str, &'static str)],
     /// What theirs means without saying so.
     fill: &'static [(&'static str, Fill)],
+    /// Their parameters that change nothing in what is done, whatever they say or unless they say yes.
+    idle: &'static [(&'static str, Idle)],
 }
+
+#[derive(Clone, Copy, PartialEq)]
+enum Idle {
+    Always,
+    UnlessYes,
+}
+
+/// What OpenHands says beside a command: who looks at it, and that it is one and no keys for the last one.
+const BESIDE_A_COMMAND: &[(&str, Idle)] = &[
+    ("blocking", Idle::Always),
+    ("confirmation_state", Idle::Always),
+    ("hidden", Idle::Always),
+    ("is_static", Idle::Always),
+    ("security_risk", Idle::Always),
+    ("summary", Idle::Always),
+    ("is_input", Idle::UnlessYes),
+    ("reset", Idle::UnlessYes),
+];
 
 #[derive(Clone, Copy)]
 enum Fill {
@@ -19,13 +39,14 @@ enum Fill {
 }
 
 const fn alias(theirs: &'static str, ours: &'static str) -> Alias {
-    Alias { theirs, ours, params: &[], fill: &[] }
+    Alias { theirs, ours, params: &[], fill: &[], idle: &[] }
 }
 
 const ALIASES: &[Alias] = &[
     alias("bash", "shell"),
-    alias("run", "shell"),
-    alias("execute_bash", "shell"),
+    Alias { idle: BESIDE_A_COMMAND, ..alias("run", "shell") },
+    Alias { idle: BESIDE_A_COMMAND, ..alias("execute_bash", "shell") },
+    Alias { idle: BESIDE_A_COMMAND, ..alias("terminal", "shell") },
     alias("read_file", "file_read"),
     alias("open", "file_read"),
     alias("cat", "file_read"),
@@ -90,6 +111,11 @@ pub fn canonical(name: &str, params: Value) -> (String, Value) {
     let common = PARAMS.iter().find(|(tool, _)| *tool == ours).map_or(&[][..], |(_, renames)| *renames);
     for (theirs, own) in renames.iter().chain(common) {
         rename(&mut params, theirs, own);
+    }
+    for (theirs, idle) in alias.map_or(&[][..], |alias| alias.idle) {
+        if *idle == Idle::Always || params.get(*theirs) == Some(&json!(false)) {
+            params.remove(*theirs);
+        }
     }
     for (own, fill) in alias.map_or(&[][..], |alias| alias.fill) {
         let value = match fill {
@@ -178,6 +204,11 @@ mod tests {
             "search",
             json!({"pattern": "x", "path": "a"}),
         );
+        let beside =
+            json!({"command": "ls", "is_input": false, "reset": false, "hidden": true, "blocking": false});
+        check("terminal", beside, "shell", json!({"command": "ls"}));
+        let keys = json!({"command": "C-c", "is_input": true});
+        check("run", keys.clone(), "shell", keys);
         check(
             "find_file",
             json!({"file_name": "*.rs", "dir": "src"}),

@@ -204,7 +204,8 @@ mod tests {
 
     /// The whole text is one spelling of the secret.
     fn check(text: &str) {
-        let redaction = Redaction { secrets: vec![SECRET.as_bytes().to_vec()], shapes: false };
+        let redaction =
+            Redaction { secrets: vec![SECRET.as_bytes().to_vec()], shapes: false, ..Redaction::default() };
         let out = redaction.compile().text(text).into_owned();
         assert_eq!(out, "[redacted]", "for {text:?}");
     }
@@ -244,7 +245,9 @@ mod tests {
 
     #[test]
     fn base64_is_found_at_every_place_and_across_lines() {
-        let redactor = Redaction { secrets: vec![SECRET.as_bytes().to_vec()], shapes: false }.compile();
+        let redactor =
+            Redaction { secrets: vec![SECRET.as_bytes().to_vec()], shapes: false, ..Redaction::default() }
+                .compile();
         for before in ["", "u", "us", "use", "user"] {
             let text = base64(format!("{before}{SECRET}:x").as_bytes());
             let wrapped: Vec<&str> =

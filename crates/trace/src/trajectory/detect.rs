@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::formats::Format;
+use super::formats::{Format, is_sdk_event};
 use crate::{Error, ErrorKind, Result};
 
 /// How many entries of a list are looked at.
@@ -16,8 +16,7 @@ pub(crate) fn detect(value: &Value) -> Result<Format> {
         [] => {
             let signs: Vec<String> =
                 Format::ALL.iter().map(|format| format!("{} ({})", format.name(), sign(*format))).collect();
-            let newer = if is_newer_event(value) { "; events of the OpenHands SDK are not read" } else { "" };
-            let message = format!("its format is none that is known; looked for {}{newer}", signs.join("; "));
+            let message = format!("its format is none that is known; looked for {}", signs.join("; "));
             Err(Error::new(ErrorKind::Unknown, message))
         }
         several => {
@@ -38,7 +37,7 @@ fn sign(format: Format) -> &'static str {
         Format::KnowlyrD => "a list of objects with \"tool\"",
         Format::KnowlyrE => "steps, beside \"agent_framework\" or \"content_hash\"",
         Format::SweAgent => "a list \"trajectory\", or \"history\" and \"info\"",
-        Format::OpenHands => "events with \"action\" or \"observation\"",
+        Format::OpenHands => "events with \"action\" or \"observation\", or with a \"kind\" like ActionEvent",
         Format::Atif => "\"schema_version\" starts with ATIF-",
     }
 }
@@ -105,15 +104,8 @@ fn is_wrapped(value: &Value) -> bool {
 
 fn is_event(value: &Value) -> bool {
     let is_text = |name: &str| value.get(name).is_some_and(Value::is_string);
-    (is_text("action") || is_text("observation"))
-        && value.get("steps").is_none()
-        && value.get("tool").is_none()
-}
-
-/// Whether this is what the SDK of OpenHands writes: events that name their class, with an object as the action.
-fn is_newer_event(value: &Value) -> bool {
-    let first = value.get(0).unwrap_or(value);
-    first.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("Event"))
+    let older = (is_text("action") || is_text("observation")) && value.get("steps").is_none();
+    (older || is_sdk_event(value)) && value.get("tool").is_none()
 }
 
 #[cfg(test)]
@@ -155,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn events_of_the_newer_openhands_are_refused_by_name() {
-        for value in [json!({"kind": "ActionEvent", "action": {}}), json!([{"kind": "SystemPromptEvent"}])] {
-            assert!(detect(&value).unwrap_err().message.contains("OpenHands SDK"), "{value}");
-        }
+    fn events_of_the_newer_openhands_are_known_by_their_kind() {
+        check(json!({"kind": "ActionEvent", "action": {}}), Format::OpenHands);
+        check(json!([{"kind": "SystemPromptEvent"}]), Format::OpenHands);
+        assert!(detect(&json!([{"kind": "cat"}])).is_err());
     }
 
     #[test]

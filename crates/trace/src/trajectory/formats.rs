@@ -5,6 +5,7 @@ mod command;
 mod knowlyr;
 mod native;
 mod openhands;
+mod openhands_sdk;
 mod python;
 mod swe_agent;
 
@@ -17,6 +18,8 @@ use super::fields::Fields;
 use super::model::{Rule, Trajectory};
 use super::problem::Problems;
 use super::time;
+
+pub(crate) use openhands_sdk::{Older, is_event as is_sdk_event};
 
 /// A file format of trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use std::io::{BufRead, Read as _};
 use serde_json::Value;
 
 use super::detect::detect;
-use super::formats::Format;
+use super::formats::{Format, Older};
 use super::json::{self, Fault};
 use super::limits::{DOCUMENT_BYTES_MAX, PROBLEMS_MAX, STEPS_MAX, VALUES_MAX};
 use super::model::Trajectory;
@@ -187,6 +187,13 @@ impl<R: BufRead> Trajectories<R> {
     }
 
     fn document(&self, value: Value, line: u64, place: impl Fn(&[json::Part]) -> u64) -> Checked {
+        let value = match value {
+            Value::Array(events) if self.format == Format::OpenHands => {
+                let mut older = Older::default();
+                Value::Array(events.into_iter().map(|event| older.take(event)).collect())
+            }
+            value => value,
+        };
         let mut problems = Problems::default();
         self.checker.check(&value, &mut problems);
         let mut trajectory = Trajectory::default();
@@ -210,8 +217,10 @@ impl<R: BufRead> Trajectories<R> {
         let mut events = Vec::new();
         let mut lines = Vec::new();
         let mut problems = Problems::default();
+        let mut older = Older::default();
         let mut next = Some(first);
         while let Some(event) = next {
+            let event = older.take(event);
             if events.len() == STEPS_MAX {
                 return Err(invalid(self.line, &format!("more than {STEPS_MAX} events in one log")));
             }

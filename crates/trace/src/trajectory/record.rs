@@ -33,6 +33,8 @@ struct Open {
     started: ExecStarted,
     time_ms: u64,
     stdin: Option<Text>,
+    /// How much of it is not on record.
+    stdin_bytes_cut: u64,
     at: Option<usize>,
 }
 
@@ -72,7 +74,7 @@ impl FromTrace {
             Event::Stdin { exec, payload } => {
                 let text = self.text(payload)?;
                 if let Some(open) = self.open.get_mut(exec) {
-                    open.stdin = Some(text);
+                    (open.stdin, open.stdin_bytes_cut) = (Some(text), payload.bytes_cut);
                 }
             }
             Event::ExecEnded { exec, report, stdout, stderr } => self.ended(*exec, report, stdout, stderr)?,
@@ -94,9 +96,17 @@ impl FromTrace {
         self.trajectory.id = Some(created.id.clone());
         let base = self.trajectory.base.get_or_insert_default();
         base.image.clone_from(&created.image);
-        if !created.env_names.is_empty() {
-            base.extra.insert("env_names".into(), json!(created.env_names));
-        }
+        let BoxCreated { env_names, user, cwd, read_only, limits, .. } = created;
+        let limits: BTreeMap<&String, u64> = limits.iter().map(|(name, limit)| (name, limit.value)).collect();
+        let facts = [
+            ("env_names", json!(env_names)),
+            ("user", json!(user)),
+            ("cwd", json!(cwd)),
+            ("read_only", json!(read_only)),
+            ("limits", json!(limits)),
+        ];
+        base.extra
+            .extend(facts.into_iter().filter(|(_, fact)| is_said(fact)).map(|(k, v)| (k.to_owned(), v)));
     }
 
     fn base(&mut self, base: &event::Base) {
@@ -113,13 +123,14 @@ impl FromTrace {
             commit: Some(task.commit.clone()),
             setup: task.setup.clone(),
             test: task.test.clone(),
+            image: task.image.clone(),
             extra: Map::from_iter([("dir".to_owned(), json!(task.dir))]),
             ..Task::default()
         });
     }
 
     fn started(&mut self, time_ms: u64, started: &ExecStarted) {
-        let mut open = Open { started: started.clone(), time_ms, stdin: None, at: None };
+        let mut open = Open { started: started.clone(), time_ms, stdin: None, stdin_bytes_cut: 0, at: None };
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
             open.at = Some(self.push(open.step(Observed::default()), 0));
@@ -265,6 +276,13 @@ impl Trajectory {
     /// The trajectory as what a box of this id would have on record.
     pub fn to_events(&self, id: &str) -> Vec<Event> {
         let image = self.base.as_ref().map(|base| base.image.clone()).unwrap_or_default();
+        let extra = self.base.as_ref().map(|base| base.extra.clone()).unwrap_or_default();
+        let text = |name: &str| extra.get(name).and_then(Value::as_str).map(str::to_owned);
+        let limits = extra.get("limits").and_then(Value::as_object).into_iter().flatten();
+        let limit = |(name, value): (&String, &Value)| {
+            let mechanism = "imported".to_owned();
+            Some((name.clone(), event::LimitInForce { value: value.as_u64()?, mechanism }))
+        };
         let words = [("agent", &self.agent), ("model", &self.model), ("trajectory", &self.id)];
         let label = |(name, value): (&str, &Option<String>)| Some((name.to_owned(), value.clone()?));
         let mut events = vec![Event::BoxCreated(BoxCreated {
@@ -273,6 +291,10 @@ impl Trajectory {
             level: "unknown".to_owned(),
             image,
             labels: words.into_iter().filter_map(label).collect(),
+            limits: limits.filter_map(limit).collect(),
+            user: text("user"),
+            cwd: text("cwd"),
+            read_only: extra.get("read_only").and_then(Value::as_bool).unwrap_or_default(),
             ..BoxCreated::default()
         })];
         let digest = self.base.as_ref().and_then(|base| base.digest.clone());
@@ -282,6 +304,7 @@ impl Trajectory {
                 commit: task.commit.clone()?,
                 setup: task.setup.clone(),
                 test: task.test.clone(),
+                image: task.image.clone(),
                 dir: task.extra.get("dir").and_then(Value::as_str).unwrap_or_default().to_owned(),
             })
         });
@@ -358,13 +381,14 @@ fn recorded_of(change: &FileChange) -> Recorded {
 impl Open {
     fn step(&self, observed: Observed) -> Step {
         let ExecStarted { program, cwd, user, tty, background, env_names, timeout_ms, .. } = &self.started;
+        let ExecStarted { grace_ms, output_bytes_max, rlimits, .. } = &self.started;
         let mut params = Map::new();
         match program {
             Program::Argv(argv) => params.insert("argv".into(), json!(argv)),
             Program::Shell(line) => params.insert("shell".into(), json!(line)),
         };
         let mut put = |name: &str, value: Value| {
-            if !value.is_null() && value != json!(false) && value != json!([]) {
+            if is_said(&value) {
                 params.insert(name.into(), value);
             }
         };
@@ -374,9 +398,18 @@ impl Open {
         put("background", json!(background));
         put("env_names", json!(env_names));
         put("timeout_ms", json!(timeout_ms));
+        put("grace_ms", json!(grace_ms));
+        put("output_bytes_max", json!(output_bytes_max));
+        put("rlimits", json!(rlimits));
         put("stdin", json!(self.stdin));
+        put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), ..Step::default() }
     }
+}
+
+/// Whether a value says more than its absence.
+fn is_said(value: &Value) -> bool {
+    !value.is_null() && *value != json!(false) && *value != json!([]) && *value != json!({})
 }
 
 fn change_of(recorded: Recorded) -> FileChange {

@@ -99,6 +99,7 @@ impl Page<'_> {
             }
             Event::State { what, snapshot, method, step } => {
                 self.flush(None, &time)?;
+                self.texts.state(what);
                 let step = step.map(|step| format!("step {step}"));
                 let words = [Some(what), snapshot.as_ref(), method.as_ref(), step.as_ref()];
                 let text: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
@@ -139,7 +140,8 @@ impl Page<'_> {
     }
 
     fn created(&mut self, created: &BoxCreated) -> io::Result<()> {
-        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, uncontrolled } = created;
+        let BoxCreated { id, name, runtime, level, image, limits, labels, env_names, .. } = created;
+        let BoxCreated { user, cwd, read_only, uncontrolled, .. } = created;
         let name = name.as_ref().map(|name| format!(" <small>{}</small>", text(name))).unwrap_or_default();
         writeln!(self.out, "<header><h1>{}{name}</h1>", text(id))?;
         writeln!(
@@ -156,6 +158,12 @@ impl Page<'_> {
             };
             let mechanism = text(&limit.mechanism);
             writeln!(self.out, "<dt>{}</dt><dd>{value} <small>{mechanism}</small></dd>", text(name))?;
+        }
+        let root = read_only.then(|| "read-only".to_owned());
+        for (name, value) in [("user", user), ("directory", cwd), ("root", &root)] {
+            if let Some(value) = value {
+                writeln!(self.out, "<dt>{name}</dt><dd>{}</dd>", text(value))?;
+            }
         }
         for (name, value) in labels {
             writeln!(self.out, "<dt>{}</dt><dd>{}</dd>", text(name), text(value))?;

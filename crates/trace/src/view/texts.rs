@@ -13,6 +13,13 @@ pub(super) struct Texts {
 }
 
 impl Texts {
+    /// The box's state was kept, or replaced by an earlier one: what files hold then is not known.
+    pub(super) fn state(&mut self, what: &str) {
+        if matches!(what, "reset" | "restore") {
+            *self = Texts::default();
+        }
+    }
+
     /// What the file held before, and what it holds now, if both are known. A new file held nothing.
     pub(super) fn turn(&mut self, change: &FileChange) -> Option<(String, String)> {
         let before = self.texts.remove(&change.path);
@@ -27,5 +34,29 @@ impl Texts {
             (None, ChangeKind::Added) => Some((String::new(), now)),
             (None, _) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::FileFacts;
+
+    fn change(kind: ChangeKind, text: &str) -> FileChange {
+        let now = FileFacts { text: Some(text.to_owned()), ..FileFacts::default() };
+        FileChange { path: "/a".to_owned(), change: kind, now: Some(now) }
+    }
+
+    #[test]
+    fn what_was_undone_is_not_what_was_there_before() {
+        let mut texts = Texts::default();
+        let turned = |before: &str, now: &str| Some((before.to_owned(), now.to_owned()));
+        assert_eq!(texts.turn(&change(ChangeKind::Added, "one")), turned("", "one"));
+        texts.state("snapshot");
+        assert_eq!(texts.turn(&change(ChangeKind::Changed, "two")), turned("one", "two"));
+        texts.state("reset");
+        assert_eq!(texts.turn(&change(ChangeKind::Added, "two")), turned("", "two"));
+        texts.state("restore");
+        assert_eq!(texts.turn(&change(ChangeKind::Changed, "three")), None);
     }
 }

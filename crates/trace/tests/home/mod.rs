@@ -48,7 +48,7 @@ impl Home {
 
     pub(crate) fn settings_hiding(&self, secrets: &[&[u8]]) -> Settings {
         let secrets = secrets.iter().map(|secret| secret.to_vec()).collect();
-        Settings { redaction: Redaction { secrets, shapes: true }, ..self.settings() }
+        Settings { redaction: Redaction { secrets, ..Redaction::default() }, ..self.settings() }
     }
 
     pub(crate) fn writer(&self) -> Writer {
@@ -123,6 +123,9 @@ pub(crate) fn one_of_each(text: &str) -> Vec<Event> {
         limits: [(text(), limit)].into(),
         labels: [(text(), text())].into(),
         env_names: vec![text()],
+        user: Some(text()),
+        cwd: Some(text()),
+        read_only: true,
         uncontrolled: vec![text()],
     };
     let started = |program| ExecStarted {
@@ -167,8 +170,14 @@ pub(crate) fn one_of_each(text: &str) -> Vec<Event> {
 pub(crate) fn one_of_each_version(text: &str) -> Vec<Event> {
     let mut events = one_of_each(text);
     let text = || text.to_owned();
-    let task =
-        BaseTask { repo: text(), commit: text(), setup: vec![text()], test: Some(text()), dir: text() };
+    let task = BaseTask {
+        repo: text(),
+        commit: text(),
+        setup: vec![text()],
+        test: Some(text()),
+        dir: text(),
+        image: Some(text()),
+    };
     let base = Base { digest: text(), deterministic: true, uncontrolled: vec![text()], task: Some(task) };
     let facts = FileFacts { kind: text(), mode: text(), text: Some(text()), ..FileFacts::default() };
     let change = FileChange { path: text(), change: ChangeKind::Added, now: Some(facts) };

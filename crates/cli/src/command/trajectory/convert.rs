@@ -1,7 +1,6 @@
 //! `glass trajectory convert`: a file in another format, and what is lost by that.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{format, open, shown, unreadable};
 use crate::args::Global;
+use crate::outfile::{OutFile, unwritable};
 use crate::output;
 
 /// The most losses that are told one by one; further ones are counted.
@@ -65,19 +65,10 @@ impl Convert {
 
     /// Writes beside the file, and puts it in its place when it is whole.
     fn to_file(&self, path: &Path) -> Result<Report> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = PathBuf::from(name);
-        let unwritable = || format!("cannot write {}", path.display());
-        let file = File::options().write(true).create_new(true).open(&part).with_context(unwritable)?;
-        let result = self
-            .convert(&mut BufWriter::new(file), &unwritable())
-            .and_then(|report| fs::rename(&part, path).with_context(unwritable).map(|()| report));
-        if result.is_err() {
-            // It may have its name already; then this does nothing.
-            let _ = fs::remove_file(&part);
-        }
-        result
+        let file = OutFile::create(path)?;
+        let report = self.convert(&mut BufWriter::new(file.writer()?), &unwritable(path))?;
+        file.finish()?;
+        Ok(report)
     }
 
     fn convert(&self, out: &mut dyn Write, unwritable: &str) -> Result<Report> {
@@ -96,6 +87,8 @@ impl Convert {
                 bail!("{} holds several trajectories, and a file of {} one", shown(&self.file), self.to);
             }
             let (bytes, losses) = write(&trajectory, self.to, shape);
+            // On stdout there may be a terminal.
+            let bytes = if self.output.is_none() { output::safe_document(&bytes) } else { bytes };
             out.write_all(&bytes).with_context(|| unwritable.to_owned())?;
             report.trajectories += 1;
             report.steps += trajectory.steps.len();

@@ -1,7 +1,6 @@
 //! `glass trajectory export`: the record of a box as a trajectory.
 
-use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +10,7 @@ use serde_json::json;
 
 use super::{format, of_box};
 use crate::args::Global;
+use crate::outfile::{OutFile, unwritable};
 use crate::output;
 
 /// Write the record of a box as a trajectory
@@ -43,16 +43,11 @@ impl Export {
         let (trajectory, notes) = of_box(&global.open()?, &self.name)?;
         let (bytes, losses) = write(&trajectory, self.format, Shape::of(self.format));
         match &self.output {
-            None => io::stdout().write_all(&bytes).context(output::WRITE)?,
+            None => output::print_bytes(&output::safe_document(&bytes))?,
             Some(path) => {
-                let mut name = path.as_os_str().to_owned();
-                name.push(format!(".{}.part", std::process::id()));
-                let part = PathBuf::from(name);
-                let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, path));
-                if written.is_err() {
-                    let _ = fs::remove_file(&part);
-                }
-                written.with_context(|| format!("cannot write {}", path.display()))?;
+                let mut file = OutFile::create(path)?;
+                file.write_all(&bytes).with_context(|| unwritable(path))?;
+                file.finish()?;
             }
         }
         if global.json {
