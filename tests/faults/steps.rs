@@ -139,7 +139,7 @@ fn every_step_that_fails_leaves_nothing_as_root() {
     }
     let _turn = alone();
     let dir = scratch();
-    check(dir.path(), "root", &["private mounts", "namespaces", "id maps", "overlay root"]);
+    check(dir.path(), "root", &["private mounts", "namespaces", "id maps", "host tree", "overlay root"]);
 }
 
 #[test]

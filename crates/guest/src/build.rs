@@ -100,9 +100,6 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     let mut site = Site { workshop: start.workshop.take(), ..Site::default() };
     let mut side = Side::Builder;
     let mut from_builder = None;
-    // Open in the first process until it is all there: its builder ends after that, and not while it would only be in the
-    // way.
-    let mut done = None;
     let steps = start.plan.steps.clone();
     for (index, planned) in steps.iter().enumerate() {
         if planned.side != side {
@@ -124,20 +121,14 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
         if let Err(stumble) = result {
             return fail(&start, index, &planned.step, stumble);
         }
-        if let Some(socket) = from_builder.take() {
-            if !receive_mounts(socket.as_fd(), &steps, &mut site)? {
-                // The builder failed, and has told the host.
-                process::exit_now(1);
-            }
-            done = Some(socket);
+        if let Some(socket) = from_builder.take()
+            && !receive_mounts(socket.as_fd(), &steps, &mut site)?
+        {
+            // The builder failed, and has told the host.
+            process::exit_now(1);
         }
     }
     if side == Side::Builder {
-        if let Some(child) = site.to_child.take() {
-            let mut word = [0];
-            // Nothing is ever said: it is closed.
-            let _ = descriptor::receive_with_fds(child.as_fd(), &mut word);
-        }
         return Ok(None);
     }
     if start.plan.guest.pinned.is_some() {
@@ -145,7 +136,6 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     }
     start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
     start.await_commit()?;
-    drop(done);
     let Site { proc, devpts, knobs, namespaces, top, .. } = site;
     Ok(Some(Built { start, proc, devpts, knobs, namespaces, top }))
 }

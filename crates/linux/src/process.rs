@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 /// How a process ended, and what it had used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,17 @@ pub fn peek_ended() -> io::Result<Option<i32>> {
 /// Collects a child by its number.
 pub fn reap_pid(pid: i32) -> io::Result<Option<Ended>> {
     wait_with_usage(libc::P_PID, pid as libc::id_t).map(|found| found.map(|(_, ended)| ended))
+}
+
+/// Kills a child and collects it, by its number: for want of a descriptor. A process that is not our child is left alone;
+/// one that is keeps its number until it is collected.
+pub fn end_child(pid: i32) -> io::Result<()> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let ended = WaitIdOptions::EXITED;
+    rustix::process::waitid(WaitId::Pid(pid), ended | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)?;
+    rustix::process::kill_process(pid, Signal::KILL)?;
+    rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), ended))?;
+    Ok(())
 }
 
 fn wait_with_usage(kind: libc::idtype_t, id: libc::id_t) -> io::Result<Option<(i32, Ended)>> {

@@ -78,6 +78,12 @@ impl Builder {
         Builder { process, stream, user, is_spare }
     }
 
+    /// Collects it: it has ended, or is about to. The stream is its box's from now on.
+    pub(super) fn collect(self) -> UnixStream {
+        self.process.collect();
+        self.stream
+    }
+
     /// It is the guest itself, and somebody else's to watch from now on.
     pub(super) fn keep(mut self) -> UnixStream {
         self.process.0 = None;
@@ -141,11 +147,9 @@ impl Builders {
         }
     }
 
-    /// It has done its work, and clears away what it has used or replaced. Nobody has to wait for that. The stream is its
-    /// box's from now on.
-    pub(super) fn let_go(&self, builder: Builder) -> UnixStream {
+    /// It has done its work, and clears away what it has replaced. Nobody has to wait for that.
+    pub(super) fn let_go(&self, builder: Builder) {
         locked(&self.leaving).push(builder.process);
-        builder.stream
     }
 
     /// Collects those that are done, and makes spares ready.

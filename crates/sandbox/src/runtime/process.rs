@@ -14,7 +14,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
-use crate::runtime::builders::{Builder, Builders, Mode};
+use crate::runtime::builders::{Builder, Mode};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{
     Created, Facts, Feature, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native,
@@ -123,7 +123,7 @@ impl Runtime for Process {
             fault: None,
         };
         let guest = Builder::execute(Mode::Serve).map_err(Failed::from);
-        let made = guest.and_then(|guest| start::start(&Builders::default(), guest, &plan, &parcel.borrow()));
+        let made = guest.and_then(|guest| start::start(guest, &plan, &parcel.borrow()));
         let made = made.map_err(|failed| match failed {
             Failed::Other(error) => error,
             Failed::Step(step) => {

@@ -86,18 +86,17 @@ pub(super) fn end(pidfd: BorrowedFd<'_>) {
 
 /// Has a builder build a box, or the guest serve where it is.
 pub(super) fn start(
-    builders: &Builders,
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
 ) -> std::result::Result<Ready, Failed> {
     let (watch, told) = conduct(builder, plan, fds)?;
-    // One that serves is the guest itself and lives on; one that builds ends when the box goes on.
+    // One that serves is the guest itself and lives on; one that builds has ended or is about to.
     let serves = plan.steps.is_empty();
     match (told, watch.spawned) {
         (Ok(()), Some((pid, pidfd))) => {
             let Watch { lacking, builder, .. } = watch;
-            let stream = if serves { builder.keep() } else { builders.let_go(builder) };
+            let stream = if serves { builder.keep() } else { builder.collect() };
             Ok(Ready { pid, pidfd, lacking, stream, committed: false })
         }
         (Ok(()), None) => {
@@ -107,6 +106,10 @@ pub(super) fn start(
             drop(watch.builder);
             if let Some((_, pidfd)) = spawned {
                 end(pidfd.as_fd());
+            }
+            if let Some(pid) = watch.unwatched {
+                // Not our child: somebody else collects it.
+                let _ = process::end_child(pid);
             }
             Err(failed)
         }
@@ -139,7 +142,7 @@ pub(super) fn carry_out(
     let (watch, told) = conduct(builder, plan, fds)?;
     match told {
         Ok(()) => {
-            drop(builders.let_go(watch.builder));
+            builders.let_go(watch.builder);
             Ok(())
         }
         Err(Failed::Step(failure)) if watch.torn => Err(Unchanged::Between(Some(failure))),
@@ -174,6 +177,8 @@ fn conduct(
 
 struct Watch {
     spawned: Option<(i32, OwnedFd)>,
+    /// The box's first process, while there is no descriptor for it.
+    unwatched: Option<i32>,
     /// A box that lives is being changed.
     changing: bool,
     /// And was left half changed.
@@ -188,7 +193,16 @@ struct Watch {
 impl Watch {
     fn new(builder: Builder) -> Watch {
         let (lacking, decoder) = (Vec::new(), Decoder::default());
-        Watch { spawned: None, changing: false, torn: false, unread: false, lacking, builder, decoder }
+        Watch {
+            spawned: None,
+            unwatched: None,
+            changing: false,
+            torn: false,
+            unread: false,
+            lacking,
+            builder,
+            decoder,
+        }
     }
 
     fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
@@ -211,7 +225,9 @@ impl Watch {
                     serde_json::from_slice(&frame.body).map_err(|e| broken(&e.to_string()))?;
                 match report {
                     Report::Spawned { pid } => {
+                        self.unwatched = Some(pid);
                         let pidfd = process::open(pid).context("watch the box's first process")?;
+                        self.unwatched = None;
                         self.spawned = Some((pid, pidfd));
                     }
                     Report::Changing => self.changing = true,

@@ -228,7 +228,7 @@ impl Native {
         let mut plan = plan::plan(decisions);
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
-        let ready = start::start(&self.builders, builder, &plan, &parcel.borrow())?;
+        let ready = start::start(builder, &plan, &parcel.borrow())?;
         self.trees.divide(id, limits.cgroup).context("limit the box's cgroups")?;
         let uid_base = match users {
             Users::Range { base } => Some(base),
