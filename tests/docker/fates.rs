@@ -1,7 +1,7 @@
 //! What others do to a box's container, or to the engine, and how that is told.
 
 use glasshouse_sandbox::{ErrorKind, Exit, Limits, SandboxSpec, SnapshotOptions};
-use glasshouse_tests::engine::PrivateEngine;
+use glasshouse_tests::engine::{PrivateEngine, mounts_below};
 
 use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
 
@@ -111,6 +111,7 @@ fn an_engine_that_is_killed_takes_no_box_along_and_is_not_needed_by_its_commands
         let engine = PrivateEngine::start(&dir).unwrap();
         assert_eq!(house.list().await.unwrap(), []);
         engine.end();
+        assert_eq!(mounts_below(&dir), Vec::<std::path::PathBuf>::new(), "the directory can be removed");
     });
 }
 

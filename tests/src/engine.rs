@@ -141,6 +141,8 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
 pub struct PrivateEngine {
     dir: PathBuf,
     engine: std::process::Child,
+    /// Its containers go on.
+    leaves_mounts: bool,
 }
 
 impl PrivateEngine {
@@ -165,7 +167,7 @@ impl PrivateEngine {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
-        let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child };
+        let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, leaves_mounts: false };
         let since = Instant::now();
         while !answers(&dir.join("sock")) {
             let ended = engine.engine.try_wait().map_err(|e| e.to_string())?;
@@ -183,9 +185,9 @@ impl PrivateEngine {
         format!("unix://{}", self.dir.join("sock").display())
     }
 
-    /// Ends it without a word. Its containers go on.
-    pub fn kill(self) {
-        drop(self);
+    /// Ends it without a word. Its containers go on, on what it has mounted.
+    pub fn kill(mut self) {
+        self.leaves_mounts = true;
     }
 
     /// Ends it with all that is in it.
@@ -198,10 +200,28 @@ impl PrivateEngine {
 
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
+        use glasshouse_linux::rustix::mount::{UnmountFlags, unmount};
         // One that was ended is gone already.
         let _ = self.engine.kill();
         let _ = self.engine.wait();
+        if self.leaves_mounts {
+            return;
+        }
+        // An engine mounts its data on itself, and leaves that to the next one if it was killed. The next one takes it for
+        // somebody else's, and leaves it for good; a directory with a mount in it cannot be removed.
+        for place in mounts_below(&self.dir) {
+            let _ = unmount(&place, UnmountFlags::DETACH);
+        }
     }
+}
+
+/// What is mounted below a directory, the last first.
+pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    let mut below: Vec<PathBuf> = places.filter(|place| place.starts_with(dir)).collect();
+    below.reverse();
+    below
 }
 
 /// Whether an engine answers there.
