@@ -1,5 +1,6 @@
 //! State that the engine keeps: snapshots are images, and another root is another container.
 
+use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
 use glasshouse_sandbox::{
     Method, Recording, ReplayOptions, RuntimeKind, SandboxSpec, SandboxState, SnapshotOptions,
 };
@@ -85,6 +86,43 @@ fn a_stopped_box_starts_on_what_it_had_written() {
         assert_eq!(stdout_of(&again, "cat a").await, "kept\n");
         // Whoever held it before goes on with it.
         assert_eq!(stdout_of(&sandbox, "cat a").await, "kept\n");
+    });
+}
+
+/// Who looks after a container for the engine, held up: the engine learns late of what happens in it.
+struct HeldUp(Pid);
+
+impl HeldUp {
+    fn new(first_process: i32) -> HeldUp {
+        let stat = std::fs::read_to_string(format!("/proc/{first_process}/stat")).unwrap();
+        let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
+        let shim = Pid::from_raw(parent.parse().unwrap()).unwrap();
+        kill_process(shim, Signal::STOP).unwrap();
+        HeldUp(shim)
+    }
+}
+
+impl Drop for HeldUp {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+#[test]
+fn a_box_is_started_again_though_the_engine_learns_late_that_it_ended() {
+    perform(async |stage| {
+        let sandbox = stage.sandbox().await;
+        let id = sandbox.id().to_owned();
+        stdout_of(&sandbox, "echo kept > a").await;
+        let held_up = HeldUp::new(sandbox.info().pid);
+        stage.house.stop(&id).await.unwrap();
+        // Whichever comes first, it starts. Most likely the engine is asked while it does not know yet.
+        let learns = async {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            drop(held_up);
+        };
+        let (again, ()) = tokio::join!(stage.house.start(&id), learns);
+        assert_eq!(stdout_of(&again.unwrap(), "cat a").await, "kept\n");
     });
 }
 

@@ -9,13 +9,16 @@
 //! Another root is another container here: its first process is a new one, and who was connected to the old one connects
 //! again.
 
+use bollard::errors::Error as EngineError;
 use bollard::models::ContainerConfig;
-use bollard::query_parameters::CommitContainerOptionsBuilder;
+use bollard::query_parameters::{CommitContainerOptionsBuilder, WaitContainerOptionsBuilder};
+use futures_util::StreamExt;
 
 use super::{Docker, Site, door, hull, remove};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim};
 use crate::image::{self, Base};
+use crate::limits::DEATH_TIMEOUT;
 use crate::runtime::docker::hull::Hull;
 use crate::runtime::docker::image::Rooted;
 use crate::runtime::native::{self, Held};
@@ -184,11 +187,34 @@ impl Docker {
         let limits = hull::decide(&spec.limits)?;
         let generation = record.info.generation;
         let name = self.container_of(id, generation)?;
+        self.wait_ended(&name)?;
         // It is kept, whatever happens: what the box had written is in it.
         let container = super::Container { engine: &self.engine, name, kept: true };
         let claim = self.home.reclaim(id)?;
         let (spec, base, before) = (&spec, &base, Some(&record));
         self.raise(Site { id, spec, base, claim, container, limits, generation, before })
+    }
+
+    /// Waits until the engine knows that a container has ended. We know it from the kernel, and sooner; an engine that takes
+    /// it for running does nothing when it is asked to start it.
+    fn wait_ended(&self, name: &str) -> Result<()> {
+        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        let known = self.engine.ask("wait for the container's end", async |docker| {
+            let mut ends = docker.wait_container(name, Some(options));
+            match tokio::time::timeout(DEATH_TIMEOUT, ends.next()).await {
+                // With which code does not matter.
+                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
+                Ok(Some(Err(e))) => Err(e),
+                Err(_) => Ok(false),
+            }
+        })?;
+        if known {
+            return Ok(());
+        }
+        let message = format!(
+            "the engine says that the container {name} still runs, {DEATH_TIMEOUT:?} after its end; try again later"
+        );
+        Err(Error::new(ErrorKind::Failed, message))
     }
 
     /// The image's side of a box, without its chain.
