@@ -36,16 +36,6 @@ fn an_engine_that_is_not_there_is_said_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_remote_engine_is_refused_with_the_reason() {
-    perform(async |stage| {
-        let house = open(&stage.dir.path().join("other"), "tcp://127.0.0.1:1");
-        let error = house.create(spec()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("is remote"), "{error}");
-    });
-}
-
-#[test]
 fn a_box_whose_time_is_up_ends_without_anybody_and_leaves_no_container() {
     perform(async |stage| {
         let limits = Limits { ttl: Some(std::time::Duration::from_secs(5)), ..Limits::default() };

@@ -8,3 +8,4 @@ mod images;
 mod stage;
 mod states;
 mod walls;
+mod ways;

@@ -145,9 +145,25 @@ pub struct PrivateEngine {
     leaves_mounts: bool,
 }
 
+/// How an engine of a test's own is other than most.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// More words for it.
+    pub args: Vec<String>,
+    /// It can be reached by TCP, too.
+    pub tcp: bool,
+    /// It has mounts of its own, and a shell does this to them before it starts.
+    pub mounts: Option<String>,
+}
+
 impl PrivateEngine {
     /// Starts one in a directory. What it had there before, it has again.
     pub fn start(dir: &Path) -> Result<PrivateEngine, String> {
+        PrivateEngine::start_as(dir, &Manner::default())
+    }
+
+    /// Starts one that is other than most.
+    pub fn start_as(dir: &Path, manner: &Manner) -> Result<PrivateEngine, String> {
         engine()?;
         let path = |name: &str| dir.join(name).display().to_string();
         let log = File::create(dir.join("log")).map_err(|e| e.to_string())?;
@@ -155,29 +171,57 @@ impl PrivateEngine {
         for left in ["pid", "run/containerd/containerd.pid"] {
             let _ = std::fs::remove_file(dir.join(left));
         }
-        let mut command = Command::new("dockerd");
+        let mut command = match &manner.mounts {
+            None => Command::new("dockerd"),
+            Some(script) => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+                command.arg(format!("set -e; {script}; exec dockerd \"$@\"")).arg("dockerd");
+                command
+            }
+        };
         command.args(["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=overlay2"]);
-        command.args(["--cgroup-parent=glass-test-engine", "--shutdown-timeout=5", "--log-level=warn"]);
+        command.args(["--cgroup-parent=glass-test-engine", "--shutdown-timeout=5"]).args(&manner.args);
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "run"), ("--pidfile", "pid")] {
             command.arg(flag).arg(path(name));
         }
-        command
-            .arg("--host")
-            .arg(format!("unix://{}", path("sock")))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.arg("--host").arg(format!("unix://{}", path("sock")));
+        if manner.tcp {
+            command.args(["--host", "tcp://127.0.0.1:0"]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
         let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, leaves_mounts: false };
         let since = Instant::now();
-        while !answers(&dir.join("sock")) {
+        // By TCP it listens a moment later than at its socket.
+        while !answers(&dir.join("sock")) || (manner.tcp && engine.port().is_none()) {
             let ended = engine.engine.try_wait().map_err(|e| e.to_string())?;
             if ended.is_some() || since.elapsed() > START_MAX {
-                let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-                return Err(format!("the engine does not come up ({ended:?}): {log}"));
+                return Err(format!("the engine does not come up ({ended:?}): {}", engine.log()));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(engine)
+    }
+
+    /// What it has said so far.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// The port that it listens at, when it says so with the whole line.
+    fn port(&self) -> Option<String> {
+        let log = self.log();
+        let (_, rest) = log.split_once("API listen on 127.0.0.1:")?;
+        rest.split_once('"').map(|(port, _)| port.to_owned())
+    }
+
+    /// Where it can be reached by TCP.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn tcp(&self) -> String {
+        format!("tcp://127.0.0.1:{}", self.port().expect("it was asked to, and was waited for"))
     }
 
     /// Where it is, as in `DOCKER_HOST`.

@@ -68,6 +68,19 @@ impl Engine {
         self.address().starts_with("unix://")
     }
 
+    /// Refuses ways to an engine that we do not know.
+    fn check_address(&self) -> Result<()> {
+        let address = self.address();
+        if self.is_local() || address.starts_with("tcp://") {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot reach an engine at {address}: engines are reached by unix://PATH or tcp://HOST:PORT; \
+             `ssh -L PATH:/var/run/docker.sock HOST` makes one of the former out of an ssh:// one"
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
     /// Whether it is Podman, which speaks the same with a few words of its own.
     pub(super) fn is_podman(&self) -> Result<bool> {
         if let Some(podman) = self.podman.get() {
@@ -108,6 +121,7 @@ impl Engine {
             .enable_all()
             .build()
             .context("talk to the engine")?;
+        self.check_address()?;
         let client = self.client(HELLO_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
         loop_of_its_own.block_on(async {
             if self.version.get().is_none() {
@@ -168,6 +182,15 @@ impl Engine {
                      this user talk to it? DOCKER_HOST says where it is"
                 );
                 Error::new(ErrorKind::Unreachable, message)
+            }
+            EngineError::CertPathError { .. }
+            | EngineError::CertParseError { .. }
+            | EngineError::CertMultipleKeys { .. } => {
+                let message = format!(
+                    "cannot {what}: the engine at {address} is to be reached by TLS, and that fails here: {error}; \
+                     DOCKER_CERT_PATH says where ca.pem, cert.pem and key.pem are"
+                );
+                Error::new(ErrorKind::Invalid, message)
             }
             other => Error::new(ErrorKind::Failed, format!("cannot {what}: {other}")),
         }

@@ -19,7 +19,8 @@
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
 //!
-//! It needs an engine that sees this host's files: one on the same machine. A remote one is refused.
+//! It needs an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP, TLS).
+//! One that does not is refused when it is asked to mount the door: only then is it known.
 
 mod door;
 mod engine;
@@ -125,14 +126,6 @@ impl Docker {
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
-        if !self.engine.is_local() {
-            let message = format!(
-                "the engine at {} is remote: a box needs an engine that sees this host's files, for its guest; use one \
-                 on this machine (unix://…), or the runtime `native`",
-                self.engine.address()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
         let own_kernel = |name: &&str| probe::STRONGER.iter().any(|known| name.starts_with(known));
         if let Some(name) = self.engine.runtime().filter(own_kernel) {
             let message = format!(
@@ -188,6 +181,18 @@ impl Docker {
             .ask("make the container", async |docker| docker.create_container(Some(options), body).await);
         match made {
             Ok(_) => Ok(Container { engine: &self.engine, name, kept: false }),
+            // Of all that it is asked for, only what it is to mount has this path.
+            Err(e)
+                if e.kind() != ErrorKind::Unreachable
+                    && e.to_string().contains(&*hull.door.to_string_lossy()) =>
+            {
+                let message = format!(
+                    "the engine at {} does not see this host's files, and the guest comes into a box through them: {e}; \
+                     use an engine of this machine, or the runtime `native`",
+                    self.engine.address()
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
             // Only asking tells whether the storage driver can, and it says so only here.
             Err(e) if hull.limits.disk_bytes.is_some() && e.kind() != ErrorKind::Unreachable => {
                 let message = format!(

@@ -57,9 +57,17 @@ pub(super) fn probe(docker: &Docker) -> RuntimeReport {
     let address = docker.engine.address();
     let mut features = vec![feature(
         "engine",
-        docker.engine.is_local(),
-        format!("{} at {address}", word(&info.server_version)),
-        (!docker.engine.is_local()).then_some("boxes need an engine that sees this host's files"),
+        true,
+        match docker.engine.is_local() {
+            true => format!("{} at {address}", word(&info.server_version)),
+            false => {
+                format!(
+                    "{} at {address}; boxes need one that sees this host's files",
+                    word(&info.server_version)
+                )
+            }
+        },
+        None,
     )];
     let driver = word(&info.driver);
     features.push(feature(
