@@ -1,7 +1,10 @@
 //! What others do to a box's container, or to the engine, and how that is told.
 
-use glasshouse_sandbox::{ErrorKind, Exit, Limits, SandboxSpec, SnapshotOptions};
-use glasshouse_tests::engine::{PrivateEngine, mounts_below};
+use std::process::Command;
+
+use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Image, Limits, SandboxSpec, SnapshotOptions};
+use glasshouse_tests::engine::{Manner, PrivateEngine, mounts_below};
+use glasshouse_tests::skip;
 
 use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
 
@@ -60,9 +63,113 @@ fn a_disk_limit_that_the_storage_driver_cannot_keep_is_refused() {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
                 assert!(error.to_string().contains("storage-opt"), "the engine's reason is told: {error}");
+                let report = stage.house.doctor().await;
+                let report = report.into_iter().find(|report| report.runtime.name() == "docker").unwrap();
+                let row = report.features.iter().find(|feature| feature.name == "disk limit").unwrap();
+                assert!(!row.ok && row.detail.contains("overlay2"), "it is said before, too: {row:?}");
             }
         }
         assert_eq!(stage.house.list().await.unwrap().len(), stage.containers().len());
+    });
+}
+
+#[test]
+fn a_disk_limit_is_kept_where_the_storage_driver_has_quotas() {
+    perform(async |stage| {
+        let dir = stage.place();
+        let (disk, data) = (dir.join("disk"), dir.join("data"));
+        std::fs::File::create(&disk).unwrap().set_len(512 << 20).unwrap();
+        let make = Command::new("mkfs.btrfs").arg("-q").arg(&disk).output();
+        if !make.is_ok_and(|make| make.status.success()) {
+            return skip("disks", "no btrfs: mkfs.btrfs is missing");
+        }
+        let mounts = format!("mount -t btrfs -o loop {} {}", disk.display(), data.display());
+        let manner =
+            Manner { args: vec!["--storage-driver=btrfs".into()], mounts: Some(mounts), ..Manner::default() };
+        let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let limits = Limits { disk_bytes: Some(32 << 20), ..Limits::default() };
+        let sandbox = house.create(SandboxSpec { limits, ..spec() }).await.unwrap();
+        let limit = sandbox.info().limits.iter().find(|limit| limit.name == "disk").unwrap();
+        assert_eq!(limit.amount, Some(32 << 20), "{limit:?}");
+        let fill =
+            "head -c 64M /dev/zero > big || echo refused; [ $(stat -c %s big) -le 33554432 ] && echo bounded";
+        assert_eq!(stdout_of(&sandbox, fill).await, "refused\nbounded\n");
+        sandbox.destroy().await.unwrap();
+        engine.end();
+    });
+}
+
+#[test]
+fn a_command_that_fills_the_engines_disk_is_ended_as_such() {
+    perform(async |stage| {
+        let dir = stage.place();
+        // The room that is kept is 1 GiB.
+        let mounts = format!("mount -t tmpfs -o size=1200m none {}", dir.join("data").display());
+        let manner = Manner { mounts: Some(mounts), ..Manner::default() };
+        let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(spec()).await.unwrap();
+        let end = run(&sandbox, shell("head -c 400M /dev/zero > big; exec sleep 1000")).await.report.exit;
+        assert!(matches!(end, Exit::DiskFull { .. }), "{end:?}");
+        sandbox.destroy().await.unwrap();
+        engine.end();
+    });
+}
+
+#[test]
+fn an_engine_without_room_for_an_image_says_that_its_disk_is_full() {
+    perform(async |stage| {
+        let dir = stage.place();
+        let mounts = format!("mount -t tmpfs -o size=8m none {}", dir.join("data").display());
+        let manner = Manner { mounts: Some(mounts), ..Manner::default() };
+        let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
+        let tree = stage.dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("big"), vec![7; 32 << 20]).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let error = house.create(SandboxSpec { image: Image::Directory(tree), ..spec() }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+        assert_eq!(house.list().await.unwrap(), []);
+        engine.end();
+    });
+}
+
+#[test]
+fn an_engine_that_is_restarted_ends_its_boxes_and_makes_others() {
+    perform(async |stage| {
+        let dir = stage.place();
+        let engine = PrivateEngine::start(&dir).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(spec()).await.unwrap();
+        let exec = sandbox.exec(shell("exec sleep 1000")).await.unwrap();
+        engine.end();
+        let end = exec.collect().await.report.exit;
+        assert!(matches!(end, Exit::BoxGone { .. }), "{end:?}");
+        let engine = PrivateEngine::start(&dir).unwrap();
+        let error = sandbox.exec(shell("true")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+        assert_eq!(house.list().await.unwrap(), []);
+        let another = house.create(spec()).await.unwrap();
+        assert_eq!(stdout_of(&another, "echo here").await, "here\n");
+        another.destroy().await.unwrap();
+        assert_eq!(engine.docker(&["ps", "-aq"]), "", "nothing of either is left");
+        engine.end();
+    });
+}
+
+#[test]
+fn a_command_whose_time_is_up_and_one_that_is_killed_end_as_such() {
+    perform(async |stage| {
+        let sandbox = stage.sandbox().await;
+        let timeout_ms = Some(100);
+        let end = run(&sandbox, ExecSpec { timeout_ms, ..shell("exec sleep 1000") }).await.report.exit;
+        assert_eq!(end, Exit::TimedOut);
+        let exec = sandbox.exec(shell("exec sleep 1000")).await.unwrap();
+        exec.input().kill().await.unwrap();
+        let end = exec.collect().await.report.exit;
+        assert!(matches!(end, Exit::Killed { .. }), "{end:?}");
+        assert_eq!(stdout_of(&sandbox, "echo alive").await, "alive\n");
     });
 }
 

@@ -73,6 +73,10 @@ fn an_image_that_nobody_has_is_not_found() {
         let image = Image::Engine("127.0.0.1:1/nobody/has:this".into());
         let error = stage.house.create(SandboxSpec { image, ..spec() }).await.unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:1/nobody/has:this"), "{error}");
+        let registry = Registry::new(stage.dir.path());
+        let image = Image::Engine(format!("{}/nobody/has:this", registry.address));
+        let error = stage.house.create(SandboxSpec { image, ..spec() }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         assert_eq!(stage.house.list().await.unwrap(), []);
     });
 }

@@ -69,6 +69,13 @@ impl Stage {
         self.create(SandboxSpec { image: Image::Engine(name.to_owned()), ..spec() }).await
     }
 
+    /// A directory for an engine of the test's own.
+    pub(crate) fn place(&self) -> std::path::PathBuf {
+        let dir = self.dir.path().join("engine");
+        std::fs::create_dir_all(dir.join("data")).unwrap();
+        dir
+    }
+
     /// The containers of this house, as the engine lists them.
     pub(crate) fn containers(&self) -> Vec<String> {
         self.listed(&["ps"])

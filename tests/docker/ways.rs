@@ -6,17 +6,10 @@ use std::process::Command;
 use glasshouse_sandbox::{EngineSettings, EngineTls, ErrorKind, Sandboxes, Settings, SnapshotOptions};
 use glasshouse_tests::engine::{Manner, PrivateEngine};
 
-use crate::stage::{Stage, open, perform, spec, stdout_of};
-
-/// A directory for an engine of the test's own.
-fn place(stage: &Stage) -> std::path::PathBuf {
-    let dir = stage.dir.path().join("engine");
-    std::fs::create_dir(&dir).unwrap();
-    dir
-}
+use crate::stage::{open, perform, spec, stdout_of};
 
 /// Makes a box there, has it do something, and goes back to a snapshot.
-async fn works(house: &Sandboxes) {
+pub(crate) async fn works(house: &Sandboxes) {
     let sandbox = house.create(spec()).await.unwrap();
     stdout_of(&sandbox, "echo one > a").await;
     let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
@@ -29,7 +22,7 @@ async fn works(house: &Sandboxes) {
 #[test]
 fn an_engine_of_this_machine_by_tcp_is_as_good_as_by_its_socket() {
     perform(async |stage| {
-        let dir = place(stage);
+        let dir = stage.place();
         let manner = Manner { tcp: true, args: vec!["--tls=false".into()], ..Manner::default() };
         let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
         works(&open(&stage.dir.path().join("other"), &engine.tcp())).await;
@@ -62,7 +55,7 @@ fn certificates(dir: &Path) {
 #[test]
 fn an_engine_by_tls_has_to_show_who_it_is_and_so_have_we() {
     perform(async |stage| {
-        let dir = place(stage);
+        let dir = stage.place();
         let (ours, strangers) = (stage.dir.path().join("tls"), stage.dir.path().join("strangers"));
         for dir in [&ours, &strangers] {
             std::fs::create_dir(dir).unwrap();
@@ -102,7 +95,7 @@ fn an_engine_by_tls_has_to_show_who_it_is_and_so_have_we() {
 #[test]
 fn an_engine_that_does_not_see_our_files_is_refused_with_the_reason() {
     perform(async |stage| {
-        let dir = place(stage);
+        let dir = stage.place();
         let home = stage.dir.path().join("other");
         std::fs::create_dir(&home).unwrap();
         // As if it were on another machine: there is nothing at this path.

@@ -229,6 +229,17 @@ impl PrivateEngine {
         format!("unix://{}", self.dir.join("sock").display())
     }
 
+    /// Runs the `docker` program on it, which has to succeed. What it wrote.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn docker(&self, args: &[&str]) -> String {
+        let done = Command::new("/usr/bin/docker").args(args).env("DOCKER_HOST", self.host()).output();
+        let done = done.expect("the docker program is installed with the engine");
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
     /// Ends it without a word. Its containers go on, on what it has mounted.
     pub fn kill(mut self) {
         self.leaves_mounts = true;

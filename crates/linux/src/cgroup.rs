@@ -492,8 +492,10 @@ impl Group {
 }
 
 /// Opens a directory of a cgroup tree so that `..` leads nowhere, for a box to make directories in, and gives it away.
+/// Whoever has it is himself in the place above: to have a process born below takes the right to that one, too.
 pub fn lend(dir: &Path, owner: u32) -> io::Result<OwnedFd> {
-    for path in [dir.to_owned(), dir.join("cgroup.procs"), dir.join("cgroup.threads")] {
+    let above = dir.parent().unwrap_or(dir).join("cgroup.procs");
+    for path in [dir.to_owned(), dir.join("cgroup.procs"), dir.join("cgroup.threads"), above] {
         named(&path, give(&path, owner))?;
     }
     alone(dir)

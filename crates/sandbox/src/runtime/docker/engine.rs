@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bollard::errors::Error as EngineError;
+use bollard::models::SystemInfo;
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -46,11 +47,12 @@ pub(super) struct Engine {
     /// What both sides speak, once they have agreed.
     version: Arc<OnceLock<ClientVersion>>,
     podman: Arc<OnceLock<bool>>,
+    remaps: Arc<OnceLock<bool>>,
 }
 
 impl Engine {
     pub(super) fn new(settings: EngineSettings) -> Engine {
-        Engine { settings, version: Arc::default(), podman: Arc::default() }
+        Engine { settings, version: Arc::default(), podman: Arc::default(), remaps: Arc::default() }
     }
 
     /// Where it is, in words.
@@ -89,6 +91,20 @@ impl Engine {
         let version = self.ask("ask the engine who it is", async |docker| docker.version().await)?;
         let podman = version.components.iter().flatten().any(|part| part.name.contains("Podman"));
         Ok(*self.podman.get_or_init(|| podman))
+    }
+
+    /// What it says of itself.
+    pub(super) fn info(&self) -> Result<SystemInfo> {
+        self.ask("ask the engine what it can", async |docker| docker.info().await)
+    }
+
+    /// Whether users of containers are others on the host: then so are the owners of the files that it keeps.
+    pub(super) fn remaps(&self) -> Result<bool> {
+        if let Some(remaps) = self.remaps.get() {
+            return Ok(*remaps);
+        }
+        let remaps = remaps(&self.info()?);
+        Ok(*self.remaps.get_or_init(|| remaps))
     }
 
     /// Asks the engine. `what` fits after "cannot".
@@ -195,6 +211,16 @@ impl Engine {
             other => Error::new(ErrorKind::Failed, format!("cannot {what}: {other}")),
         }
     }
+}
+
+/// Whether an engine has this word among its security options.
+pub(super) fn has(info: &SystemInfo, name: &str) -> bool {
+    info.security_options.iter().flatten().any(|option| option.split(',').any(|word| word == name))
+}
+
+/// Whether an engine that says this of itself gives containers other users.
+pub(super) fn remaps(info: &SystemInfo) -> bool {
+    has(info, "name=userns") || has(info, "name=rootless")
 }
 
 /// The deepest cause, which is the one that says something.

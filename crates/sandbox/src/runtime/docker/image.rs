@@ -60,23 +60,42 @@ impl Docker {
         Ok(Rooted { image, base })
     }
 
-    fn root_of_engine(&self, name: &str, base: &Base) -> Result<Rooted> {
+    /// An image of the engine, which fetches it if it has none of that name.
+    fn have(&self, name: &str) -> Result<ImageInspect> {
         let look =
             || self.engine.ask_known("look for the image", async |docker| docker.inspect_image(name).await);
-        let found = match look()? {
-            Some(found) => found,
+        match look()? {
+            Some(found) => Ok(found),
             None => {
                 pull(&self.engine, name)?;
                 let gone = || Error::new(ErrorKind::NotFound, format!("the engine has no image {name}"));
-                look()?.ok_or_else(gone)?
+                look()?.ok_or_else(gone)
             }
-        };
+        }
+    }
+
+    fn root_of_engine(&self, name: &str, base: &Base) -> Result<Rooted> {
+        let found = self.have(name)?;
         let image = found.id.clone().unwrap_or_default();
         let config = found.config.clone().unwrap_or_default();
-        let mut chain = readable_layers(&found);
+        let mut chain = self.readable_layers(&found)?;
         chain.push(layers::of_engine(&image));
         let given = given(&config);
         Ok(Rooted { image, base: Base { chain, user: given.0, cwd: given.1, env: given.2, ..base.clone() } })
+    }
+
+    /// The layers of an image as directories of this host, uppermost first; none where they cannot be read.
+    fn readable_layers(&self, image: &ImageInspect) -> Result<Vec<String>> {
+        let Some(driver) = image.graph_driver.as_ref().filter(|driver| driver.name == "overlay2") else {
+            return Ok(Vec::new());
+        };
+        let dirs = ["UpperDir", "LowerDir"].iter().filter_map(|key| driver.data.get(*key));
+        let dirs: Vec<&str> = dirs.flat_map(|dirs| dirs.split(':')).collect();
+        // Where users of containers are others on the host, so are the owners of these files.
+        if self.engine.remaps()? || dirs.iter().any(|dir| std::fs::read_dir(dir).is_err()) {
+            return Ok(Vec::new());
+        }
+        Ok(dirs.into_iter().map(layers::of_directory).collect())
     }
 
     /// The chain of an image that was committed of a box with this chain.
@@ -84,7 +103,7 @@ impl Docker {
         let found = self.engine.ask("look at the image", async |docker| docker.inspect_image(image).await)?;
         let mut chain: Vec<String> =
             before.iter().filter(|name| layers::engine_of(name).is_none()).cloned().collect();
-        match readable_layers(&found).into_iter().next() {
+        match self.readable_layers(&found)?.into_iter().next() {
             Some(top) if !chain.is_empty() => chain.insert(0, top),
             // What is not read whole is not read at all.
             _ => chain.clear(),
@@ -128,19 +147,6 @@ fn given(config: &ImageConfig) -> (String, String, Vec<(String, String)>) {
     let pair = |line: &String| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
     let env = config.env.iter().flatten().filter_map(pair).collect();
     (word(&config.user, "root"), word(&config.working_dir, "/"), env)
-}
-
-/// The layers of an image as directories of this host, uppermost first; none where they cannot be read.
-fn readable_layers(image: &ImageInspect) -> Vec<String> {
-    let Some(driver) = image.graph_driver.as_ref().filter(|driver| driver.name == "overlay2") else {
-        return Vec::new();
-    };
-    let dirs = ["UpperDir", "LowerDir"].iter().filter_map(|key| driver.data.get(*key));
-    let dirs: Vec<&str> = dirs.flat_map(|dirs| dirs.split(':')).collect();
-    if dirs.iter().any(|dir| std::fs::read_dir(dir).is_err()) {
-        return Vec::new();
-    }
-    dirs.into_iter().map(layers::of_directory).collect()
 }
 
 /// Has the engine fetch an image.

@@ -126,14 +126,7 @@ impl Docker {
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
-        let own_kernel = |name: &&str| probe::STRONGER.iter().any(|known| name.starts_with(known));
-        if let Some(name) = self.engine.runtime().filter(own_kernel) {
-            let message = format!(
-                "the engine's runtime {name} has a kernel of its own, through which the guest cannot come to its door on \
-                 this host; use the engine's default one (unset GLASSHOUSE_DOCKER_RUNTIME)"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        self.check_runtime()?;
         if spec.deterministic {
             let message = "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
                 (--deterministic): engines have no way to ask for that; use `native`";
@@ -357,7 +350,9 @@ impl Docker {
     fn note_upper(&self, id: &str, state: &ContainerInspectResponse) -> Result<()> {
         let driver = state.graph_driver.as_ref().filter(|driver| driver.name == "overlay2");
         let upper = driver.and_then(|driver| driver.data.get("UpperDir"));
+        // Files of users that are others on the host would be taken for those of others in the box.
         let upper = upper.filter(|dir| std::fs::read_dir(dir).is_ok());
+        let upper = if self.engine.remaps()? { None } else { upper };
         let path = self.home.box_dir(id).join("upper");
         match upper {
             Some(dir) => std::fs::write(&path, dir).context(format_args!("write {}", path.display())),
@@ -376,7 +371,8 @@ impl Docker {
         let noted = start::read_small(self.home.box_dir(id).join("upper")).map(PathBuf::from);
         noted.filter(|dir| dir.is_absolute()).ok_or_else(|| {
             let message = "what a box writes can only be looked at where the engine keeps it in a directory that we may \
-                read (its storage driver overlay2, on this machine, as root); snapshot, restore and fork work";
+                read (its storage driver overlay2 without userns-remap, on this machine, as root); snapshot, restore and \
+                fork work";
             Error::new(ErrorKind::Unsupported, message)
         })
     }
