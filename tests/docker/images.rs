@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use glasshouse_sandbox::{ErrorKind, Exit, Image, SandboxSpec};
+use glasshouse_tests::{House, Mode};
 
 use crate::stage::{argv, perform, run, spec, stdout_of};
 
@@ -64,6 +65,30 @@ fn the_images_environment_and_directory_are_the_commands_and_its_health_check_is
             &stage.containers()[0],
         ]);
         assert_eq!(String::from_utf8(health.stdout).unwrap().trim(), r#"["NONE"]"#);
+    });
+}
+
+#[test]
+fn an_image_of_the_engine_runs_what_it_was_made_to_run() {
+    perform(async |stage| {
+        stage.engine.import(&bare(stage.dir.path()), "glass-test/silent:1");
+        let made = stage.engine.docker(&["create", "glass-test/silent:1", "/none"]);
+        let id = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        let (entry, words) = (r#"ENTRYPOINT ["/busybox", "echo"]"#, r#"CMD ["by", "itself"]"#);
+        let committed = stage.engine.docker(&["commit", "-c", entry, "-c", words, &id, "glass-test/talks:1"]);
+        assert!(committed.status.success(), "{committed:?}");
+        stage.engine.docker(&["rm", &id]);
+        let mut house = House::new(Mode::Root);
+        house.engine = Some(stage.engine.host.clone());
+        let run = |image: &str, words: &[&str]| {
+            let image = format!("docker-daemon:{image}");
+            house.run(&[&["run", "--runtime", "docker", "--image", &image], words].concat())
+        };
+        assert_eq!(run("glass-test/talks:1", &[]).1, "by itself\n");
+        assert_eq!(run("glass-test/talks:1", &["--", "/busybox", "echo", "told"]).1, "told\n");
+        let (code, _, stderr) = run("glass-test/silent:1", &[]);
+        assert_eq!(code, 125);
+        assert!(stderr.contains("glass-test/silent:1 has no command of its own"), "{stderr}");
     });
 }
 

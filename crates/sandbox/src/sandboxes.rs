@@ -162,6 +162,11 @@ impl Sandboxes {
         &self.inner.home
     }
 
+    /// The runtime of containers, for what no other has.
+    pub(crate) fn containers(&self) -> &crate::runtime::docker::Docker {
+        self.inner.runtimes.docker()
+    }
+
     pub(crate) fn runtime(&self, kind: RuntimeKind) -> &dyn Runtime {
         self.inner.runtimes.get(kind)
     }

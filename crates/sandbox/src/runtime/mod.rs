@@ -210,6 +210,11 @@ impl Runtimes {
         })
     }
 
+    /// What only containers have.
+    pub(crate) fn docker(&self) -> &docker::Docker {
+        &self.docker
+    }
+
     pub(crate) fn get(&self, kind: RuntimeKind) -> &dyn Runtime {
         match kind {
             RuntimeKind::Native => &*self.native,

@@ -60,6 +60,12 @@ impl Docker {
         Ok(Rooted { image, base })
     }
 
+    /// What an image of the engine runs when nobody says what: its entry point and the words for it.
+    pub(crate) fn own_command(&self, name: &str) -> Result<Vec<String>> {
+        let config = self.have(name)?.config.unwrap_or_default();
+        Ok([config.entrypoint, config.cmd].into_iter().flatten().flatten().collect())
+    }
+
     /// An image of the engine, which fetches it if it has none of that name.
     fn have(&self, name: &str) -> Result<ImageInspect> {
         let look =
