@@ -5,6 +5,7 @@
 
 mod fates;
 mod images;
+mod podman;
 mod stage;
 mod states;
 mod walls;

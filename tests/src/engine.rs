@@ -21,9 +21,9 @@ use glasshouse_linux::rustix::fs::{FlockOperation, flock};
 /// Where the engine of the tests is. A place of its own: it has nothing to do with an engine of this machine.
 const PLACE: &str = "/var/tmp/glass-test-engine";
 /// The longest that an engine may take to be there, on two busy processors.
-const START_MAX: Duration = Duration::from_secs(120);
+pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 /// Between two looks whether it is.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs the engine until nobody uses it any more. `$1` is its place.
 const KEEPER: &str = r#"
@@ -280,7 +280,7 @@ pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether an engine answers there.
-fn answers(socket: &Path) -> bool {
+pub(crate) fn answers(socket: &Path) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;

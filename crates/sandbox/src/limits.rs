@@ -79,6 +79,12 @@ pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 pub(crate) const PIDS_MIN: u64 = 2;
 /// The least memory that a container engine gives a container.
 pub(crate) const ENGINE_MEMORY_BYTES_MIN: u64 = 6 << 20;
+/// Open files of the first process of one of Podman's containers.
+pub(crate) const ENGINE_OPEN_FILES: u64 = 16 * 1024;
+/// Processes of each user in all of Podman's containers; those of a box are bounded by its cgroup.
+pub(crate) const ENGINE_PROCESSES: u64 = 32 * 1024;
+/// Between two looks at a list of containers that cannot be read for the moment.
+pub(crate) const LIST_AGAIN: Duration = Duration::from_millis(50);
 /// How long a container's guest may take to come to the door once the engine has started it.
 pub(crate) const DOOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often to ask the engine whether it still runs, meanwhile.

@@ -68,6 +68,8 @@ pub(super) struct Hull<'a> {
     pub(super) limits: &'a Decided,
     /// Our filter: the profile itself, or where Podman finds it.
     pub(super) filter: String,
+    /// Limits of the first process that the engine has to be told, or it asks for more than it may give.
+    pub(super) ulimits: Vec<(&'static str, i64)>,
 }
 
 /// Limits of a box in a container.
@@ -164,6 +166,8 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
         soft: Some(value),
         hard: Some(value),
     };
+    let own = [("core", 0), ("msgqueue", 0)];
+    let ulimits = own.iter().chain(&hull.ulimits).map(|(name, value)| ulimit(name, *value)).collect();
     let places = if hull.spec.read_only { 2 } else { 1 };
     // Files in memory are nobody's to kill: half of the box's memory for all of them.
     let files_bytes = memory_bytes / 2 / places;
@@ -183,7 +187,7 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
         memory_swap: Some(*memory_bytes as i64),
         nano_cpus: cpus.map(|cpus| (cpus * 1e9) as i64),
         pids_limit: Some(*pids as i64),
-        ulimits: Some(vec![ulimit("core", 0), ulimit("msgqueue", 0)]),
+        ulimits: Some(ulimits),
         shm_size: Some(SHM_BYTES.min(files_bytes) as i64),
         readonly_rootfs: Some(hull.spec.read_only),
         tmpfs: Some(tmpfs(hull.spec.read_only, TMP_BYTES.min(files_bytes))),
@@ -249,6 +253,7 @@ mod tests {
             runtime: None,
             limits: &decide(&spec.limits).unwrap(),
             filter: profile::profile(),
+            ulimits: Vec::new(),
         })
     }
 

@@ -34,12 +34,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptions, RemoveContainerOptionsBuilder,
 };
 use glasshouse_linux::cgroup::{self, Limits as CgroupLimits, Membership, Trees};
+use glasshouse_linux::rustix::process::{Resource, getrlimit};
 use glasshouse_linux::{landlock, process, seccomp};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Plan, PlannedStep, Side, Step, Tracking};
 use glasshouse_protocol::{Rlimit, RlimitKind};
@@ -49,7 +51,9 @@ pub use engine::{EngineSettings, EngineTls};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home};
 use crate::image::Base;
-use crate::limits::{DEATH_TIMEOUT, DISK_RESERVE_BYTES, GOODBYE_TIMEOUT};
+use crate::limits::{
+    DEATH_TIMEOUT, DISK_RESERVE_BYTES, ENGINE_OPEN_FILES, ENGINE_PROCESSES, GOODBYE_TIMEOUT, LIST_AGAIN,
+};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
@@ -161,6 +165,19 @@ impl Docker {
         let path = self.home.box_dir(id).join("seccomp.json");
         std::fs::write(&path, profile::profile()).context(format_args!("write {}", path.display()))?;
         Ok(path.to_string_lossy().into_owned())
+    }
+
+    /// What Podman has to be told of limits: it asks for a million of these by itself, which not every root may give. Docker
+    /// gives what it has.
+    fn ulimits(&self) -> Result<Vec<(&'static str, i64)>> {
+        if !self.engine.is_podman()? {
+            return Ok(Vec::new());
+        }
+        let most =
+            |resource: Resource, most: u64| getrlimit(resource).maximum.map_or(most, |own| own.min(most));
+        let limits =
+            [("nofile", Resource::Nofile, ENGINE_OPEN_FILES), ("nproc", Resource::Nproc, ENGINE_PROCESSES)];
+        Ok(limits.map(|(name, resource, bound)| (name, most(resource, bound) as i64)).to_vec())
     }
 
     /// Makes the container of a box.
@@ -401,14 +418,32 @@ impl Docker {
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options =
             ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
-        let found =
-            self.engine.ask("list containers", async |docker| docker.list_containers(Some(options)).await)?;
+        let deadline = Instant::now() + DEATH_TIMEOUT;
+        let found = loop {
+            let options = options.clone();
+            let listed = self
+                .engine
+                .ask("list containers", async |docker| docker.list_containers(Some(options)).await);
+            match listed {
+                // Podman calls one that has ended and is not cleaned up yet by a word that Docker does not have, and that
+                // makes the whole list unreadable. It passes.
+                Err(e) if Instant::now() < deadline && self.engine.is_podman()? && is_unreadable(&e) => {
+                    std::thread::sleep(LIST_AGAIN);
+                }
+                listed => break listed?,
+            }
+        };
         let pair = |found: bollard::models::ContainerSummary| {
             let id = found.labels?.remove(LABEL_BOX)?;
             Some((found.id?, id))
         };
         Ok(found.into_iter().filter_map(pair).collect())
     }
+}
+
+/// Whether an answer was not understood.
+fn is_unreadable(error: &Error) -> bool {
+    error.kind() == ErrorKind::Failed && error.to_string().contains("unknown variant")
 }
 
 /// What the first process of a container does itself: it gives up what it was given to start with, and loads our filter.

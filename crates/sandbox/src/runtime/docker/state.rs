@@ -95,6 +95,7 @@ impl Docker {
                 runtime: self.engine.runtime(),
                 limits: &limits,
                 filter: self.filter(id)?,
+                ulimits: self.ulimits()?,
             },
             generation,
         )?;
