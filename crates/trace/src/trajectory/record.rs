@@ -239,7 +239,7 @@ impl FromTrace {
             None => Vec::new(),
         };
         if payload.bytes_cut > 0 {
-            bytes.extend(format!("\n[{} bytes are not on record]\n", payload.bytes_cut).into_bytes());
+            bytes.extend(format!("\n[{}{GAP}\n", payload.bytes_cut).into_bytes());
         }
         if let Some(tail) = &payload.tail {
             bytes.extend(self.blobs.read(tail)?);
@@ -405,6 +405,14 @@ impl Open {
         put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), ..Step::default() }
     }
+}
+
+/// What stands in a text where something is not on record, behind how much it is.
+const GAP: &str = " bytes are not on record]";
+
+/// Whether a line says that something is not on record there.
+pub(super) fn is_gap(line: &str) -> bool {
+    line.starts_with('[') && line.trim_end().ends_with(GAP)
 }
 
 /// Whether a value says more than its absence.
