@@ -90,7 +90,7 @@ const TRIES: usize = 3;
 
 fn files(name: &str, count: usize, bytes: usize, round: usize) -> String {
     // A number that does not begin with a zero, which would make it octal.
-    let write = format!("printf '%{bytes}d' {}$i > {name}$i", round + 1);
+    let write = format!("printf '%{bytes}d' {}$i 1<> {name}$i", round + 1);
     format!("i=0; while [ $i -lt {count} ]; do {write}; i=$((i+1)); done")
 }
 

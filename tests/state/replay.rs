@@ -212,6 +212,25 @@ fn a_fresh_box_is_like_the_one_that_was_recorded() {
 }
 
 #[test]
+fn what_ends_at_once_is_no_difference_and_what_stays_is() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        for line in ["true", "echo a > a", "(true &)", "exec sleep 1000", "while :; do :; done"] {
+            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", line]);
+        }
+        let mut trajectory = exported(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 5 steps"), "{:?}: {said}", stage.house.mode);
+        trajectory["steps"].as_array_mut().expect("steps").truncate(4);
+        trajectory["steps"][2]["params"]["shell"] = json!("setsid sleep 1000");
+        let run = file(&stage, "more.json", &trajectory.to_string());
+        let (code, out, err) = stage.house.run(&["replay", &run]);
+        assert_eq!(code, 3, "{:?}: {out}{err}", stage.house.mode);
+        assert!(out.contains("step 3 differs: processes"), "{:?}: {out}", stage.house.mode);
+    }
+}
+
+#[test]
 fn what_is_said_is_done_and_not_overlooked() {
     for stage in Stage::each(&["--record", "steps"]) {
         stage.sh("true");

@@ -282,6 +282,9 @@ pub struct StepState {
     /// The processes that were left, by their command lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
+    /// Some of them were still at work.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_work: bool,
     /// How many paths differ from the state before.
     pub changed: u64,
     /// The first of them, a JSON array; see `docs/trace-format.md`.
@@ -397,7 +400,16 @@ impl Step {
         if let Some(end) = end {
             each_text_of_end(end, visit);
         }
-        if let Some(StepState { digest, racy: _, processes, changed: _, changes: _, took_us: _ }) = state {
+        if let Some(StepState {
+            digest,
+            racy: _,
+            processes,
+            at_work: _,
+            changed: _,
+            changes: _,
+            took_us: _,
+        }) = state
+        {
             visit(digest);
             processes.iter_mut().for_each(visit);
         }

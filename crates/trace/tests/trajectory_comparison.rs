@@ -42,6 +42,14 @@ fn file(path: &str, text: &str) -> FileChange {
     }
 }
 
+fn left(processes: &[&str], at_work: bool) -> Observed {
+    let processes = Some(processes.iter().map(|name| (*name).to_owned()).collect());
+    Observed {
+        state: Some(StateAfter { processes, at_work, ..StateAfter::default() }),
+        ..Observed::default()
+    }
+}
+
 /// What differs, and the rules by which something was overlooked.
 fn compared(strictness: Strictness, old: &Observed, new: &Observed) -> (Vec<Difference>, Vec<(String, u64)>) {
     let mut comparer = Comparer::new(strictness, &[]).unwrap();
@@ -274,6 +282,17 @@ fn differences_are_bounded() {
     let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
     let divergence = comparer.observed(1, &many("a"), &many("b")).unwrap();
     assert_eq!((divergence.differences.len(), divergence.untold), (100, 400));
+}
+
+#[test]
+fn who_is_left_is_no_difference_while_somebody_is_at_work() {
+    let (none, one) = (left(&[], false), left(&["make"], true));
+    let told = vec![("processes-at-work".to_owned(), 1)];
+    assert_eq!(compared(Strictness::Normal, &none, &one), (Vec::new(), told.clone()));
+    assert_eq!(compared(Strictness::Normal, &one, &none), (Vec::new(), told));
+    assert_eq!(compared(Strictness::Normal, &one, &one), (Vec::new(), Vec::new()));
+    assert_eq!(compared(Strictness::Strict, &none, &one).0.len(), 1);
+    assert_eq!(aspects(&none, &left(&["sleep 1000"], false)), [Aspect::Processes]);
 }
 
 #[test]

@@ -247,11 +247,12 @@ impl Sandboxes {
                     Err(_) => list.unknown = true,
                 }
             }
-            found = Some((top, chain, digest, list, now.racy(), processes_of(&still)));
+            let processes = (processes_of(&still), still.at_work);
+            found = Some((top, chain, digest, list, now.racy(), processes));
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
-        let (top, chain, digest, list, racy, processes) = found.ok_or_else(failed)?;
+        let (top, chain, digest, list, racy, (processes, at_work)) = found.ok_or_else(failed)?;
         let same = digest == before.digest && chain == before.chain && before.top;
         if !same {
             shelf::keep(home, &top, &Note::top_path(home, id))?;
@@ -260,6 +261,7 @@ impl Sandboxes {
             digest: digest.clone(),
             racy,
             processes,
+            at_work,
             changed: list.changed,
             changes: list.payload(),
             took_us: start.elapsed().as_micros() as u64,

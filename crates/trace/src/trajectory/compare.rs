@@ -207,15 +207,24 @@ impl Comparer {
         }
         if let (Some(expected), Some(actual)) = (&expected.state, &actual.state) {
             self.files(step, expected, actual, found);
-            if let (Some(expected), Some(actual)) = (&expected.processes, &actual.processes) {
-                let text = |processes: &[String]| {
-                    let mut lines: Vec<&str> = processes.iter().map(String::as_str).collect();
-                    lines.sort_unstable();
-                    Text::Text(lines.iter().map(|line| format!("{line}\n")).collect())
-                };
-                self.texts(&text(expected), &text(actual), &at(Aspect::Processes), found);
-            }
+            self.processes(expected, actual, &at(Aspect::Processes), found);
         }
+    }
+
+    fn processes(&mut self, expected: &StateAfter, actual: &StateAfter, at: &Spot, found: &mut Differences) {
+        let text = |state: &StateAfter| {
+            let mut lines: Vec<&str> = state.processes.as_ref()?.iter().map(String::as_str).collect();
+            lines.sort_unstable();
+            Some(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+        };
+        let (Some(old), Some(new)) = (text(expected), text(actual)) else { return };
+        if (expected.at_work || actual.at_work) && self.strictness != Strictness::Strict {
+            if old != new {
+                self.set_aside(AT_WORK, at.place(1, &old, &new));
+            }
+            return;
+        }
+        self.texts(&old.into(), &new.into(), at, found);
     }
 
     /// Typed ends where both sides have them, else codes.
@@ -439,6 +448,9 @@ fn both(first: &[Rule], second: &[Rule]) -> Vec<Rule> {
 
 /// The name under which digests are ignored that were taken while something changed.
 const RACY: &str = "racy-digests";
+
+/// The name under which processes are ignored of which some were still at work when they were listed.
+const AT_WORK: &str = "processes-at-work";
 
 /// The name under which the last of an output is ignored that was cut at its limit.
 const LIMITED: &str = "output-limit";

@@ -267,6 +267,7 @@ impl FromTrace {
             changes: changes.into_iter().map(change_of).collect(),
             changes_cut,
             processes: Some(state.processes.clone()),
+            at_work: state.at_work,
             snapshot: snapshot.map(str::to_owned),
         })
     }
@@ -334,6 +335,7 @@ impl Step {
                 digest: state.digest.clone(),
                 racy: state.racy,
                 processes: state.processes.clone().unwrap_or_default(),
+                at_work: state.at_work,
                 changed: state.changes.len() as u64 + state.changes_cut,
                 changes,
                 took_us: 0,
