@@ -231,6 +231,49 @@ fn what_ends_at_once_is_no_difference_and_what_stays_is() {
 }
 
 #[test]
+fn a_fork_is_replayed_on_what_it_began_with() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one > a");
+        let fork = stage.ok(&["fork", &stage.id]);
+        stage.sh_in(&fork, "cat a; echo two >> a");
+        let run = file(&stage, "fork.json", &stage.ok(&["trajectory", "export", &fork]));
+        assert_eq!(
+            stage.ok(&["replay", "--of", &fork, "--quiet"]),
+            "the same, 1 step",
+            "{:?}",
+            stage.house.mode
+        );
+        // The box that it was forked of still stands on those files, whatever it writes.
+        stage.ok(&["kill", &fork]);
+        stage.sh("echo more > b");
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{:?}", stage.house.mode);
+        stage.ok(&["reset", &stage.id]);
+        let sentence = stage.refused(&["replay", &run, "--quiet"]);
+        assert!(sentence.contains("began as a fork of") && sentence.contains("--on"), "{sentence}");
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+        // The same files are the same state, whoever made them.
+        stage.sh("echo one > a");
+        let snapshot = stage.ok(&["snapshot", &stage.id]);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{snapshot}");
+    }
+}
+
+#[test]
+fn what_was_not_to_be_on_record_is_not_on_the_record_of_a_replay() {
+    for stage in Stage::each(&["--record", "steps", "--redact", "corp-[0-9]+"]) {
+        // A command that spells it out is on no record either, and cannot be done again.
+        stage.sh("echo corp-$((100+23)) > f; echo it is corp-$((100+23))");
+        let trajectory = exported(&stage);
+        assert_eq!(trajectory["steps"][0]["observed"]["output"], "it is [redacted]\n");
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{:?}", stage.house.mode);
+        let taken = stage.ok(&["trajectory", "import", &run]);
+        assert_eq!(stage.ok(&["replay", "--of", &taken, "--quiet"]), "the same, 1 step");
+    }
+}
+
+#[test]
 fn what_is_said_is_done_and_not_overlooked() {
     for stage in Stage::each(&["--record", "steps"]) {
         stage.sh("true");
