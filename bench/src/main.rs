@@ -17,6 +17,7 @@ mod memory;
 mod options;
 mod ordinary;
 mod program;
+mod progress;
 mod record;
 mod report;
 mod round;

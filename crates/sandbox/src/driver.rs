@@ -43,11 +43,12 @@ pub(crate) enum Act {
         request: Request,
         answer: oneshot::Sender<Result<Reply>>,
     },
-    /// From a relay: the command runs.
+    /// From a relay: the command runs. The answer comes when that is on record.
     Started {
         exec: u64,
         spec: Box<ExecSpec>,
         step: bool,
+        recorded: oneshot::Sender<()>,
     },
     /// From a relay: the command has ended. The answer comes when that is on record.
     Ended {
@@ -128,12 +129,13 @@ impl Driver {
                 Act::Exec { spec, step, answer } => self.exec(spec, step, answer).await,
                 Act::Attach { exec, from, follow, answer } => self.attach(exec, from, follow, answer).await,
                 Act::Call { request, answer } => self.call(request, answer),
-                Act::Started { exec, spec, step } => {
+                Act::Started { exec, spec, step, recorded } => {
                     self.record.started(exec, &spec);
                     // What runs on is a step when it was started; its end is no part of it.
                     if step && spec.background {
                         self.step(Done { exec: Some(exec), ..Done::default() }).await;
                     }
+                    let _ = recorded.send(());
                 }
                 Act::Ended { exec, report, stdout, stderr, step, recorded } => {
                     let wall_us = report.wall_us;
@@ -312,7 +314,13 @@ impl Relay {
         };
         self.exec = exec;
         if let Some(Starter { spec, step, acts }) = &self.starter {
-            let _ = acts.send(Act::Started { exec, spec: spec.clone(), step: *step }).await;
+            let (recorded, wait) = oneshot::channel();
+            let started = Act::Started { exec, spec: spec.clone(), step: *step, recorded };
+            let told = acts.send(started).await.is_ok();
+            if told && *step && spec.background {
+                // It is a step as soon as it runs: whoever goes on after it finds it on record.
+                let _ = wait.await;
+            }
         }
         let input = ExecInput::new(
             exec,

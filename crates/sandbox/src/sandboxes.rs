@@ -100,16 +100,26 @@ impl Sandboxes {
             house.inner.runtimes.get(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;
-        self.welcome(created, &spec).await
+        let forked_from = match &spec.image {
+            // Where a task begins is known by the task.
+            Image::Snapshot(name) if spec.task.is_none() => Some(name.clone()),
+            _ => None,
+        };
+        self.welcome(created, &spec, forked_from).await
     }
 
     /// Takes up a box that has just been made.
-    pub(crate) async fn welcome(&self, created: Created, spec: &SandboxSpec) -> Result<Sandbox> {
+    pub(crate) async fn welcome(
+        &self,
+        created: Created,
+        spec: &SandboxSpec,
+        forked_from: Option<String>,
+    ) -> Result<Sandbox> {
         let Created { info, stream, pidfd } = created;
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
-        record.created(&info, &spec.env);
+        record.created(&info, &spec.env, forked_from);
         match Link::start(stream).await {
             Ok(link) => Ok(self.drive(info, link, record)),
             Err(e) => {

@@ -79,6 +79,8 @@ pub(crate) struct Still<'a> {
     pub(crate) processes: u64,
     /// What the first of them are, by their command lines.
     pub(crate) names: &'a [String],
+    /// Some of them were not at rest when they were stopped.
+    pub(crate) at_work: bool,
 }
 
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they

@@ -21,7 +21,7 @@ use crate::image::{self, Base};
 use crate::limits::DEATH_TIMEOUT;
 use crate::runtime::docker::hull::Hull;
 use crate::runtime::docker::image::Rooted;
-use crate::runtime::native::{self, Held};
+use crate::runtime::native::{self, Held, Running};
 use crate::runtime::{Created, Still, Taken};
 use crate::snapshot::Tree;
 use crate::snapshot::records::Method;
@@ -57,10 +57,10 @@ impl Docker {
     }
 
     /// Holds the guest still, if it runs.
-    fn hold(&self, record: &BoxRecord) -> Result<Option<Held>> {
+    fn hold(&self, record: &BoxRecord, running: Running) -> Result<Option<Held>> {
         match record.info.state {
             SandboxState::Stopped => Ok(None),
-            _ => Ok(Some(Held::take(&self.home, record, false, || Ok(()))?.0)),
+            _ => Ok(Some(Held::take(&self.home, record, running, || Ok(()))?.0)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Docker {
         let _turn = self.home.lock_box(id)?;
         let record = self.whole(id)?;
         let container = self.container_of(id, record.info.generation)?;
-        let held = self.hold(&record)?;
+        let held = self.hold(&record, Running::Stopped)?;
         let processes = held.as_ref().map_or(0, |held| held.processes);
         let tag = crate::sandboxes::new_id()?;
         let options = CommitContainerOptionsBuilder::new().container(&container).repo(REPOSITORY).tag(&tag);
@@ -124,10 +124,11 @@ impl Docker {
         let _turn = self.home.lock_box(id)?;
         let record = self.whole(id)?;
         let upper = Tree::At(self.upper_of(id)?);
-        let held = self.hold(&record)?;
+        let held = self.hold(&record, Running::Settled)?;
         let processes = held.as_ref().map_or(0, |held| held.processes);
         let names = held.as_ref().map_or(&[][..], |held| &held.names);
-        let done = look(Still { record: &record, upper: &upper, processes, names });
+        let at_work = held.as_ref().is_some_and(|held| held.at_work);
+        let done = look(Still { record: &record, upper: &upper, processes, names, at_work });
         if let Some(held) = held {
             held.release(false)?;
         }

@@ -31,7 +31,7 @@ use glasshouse_protocol::{Request, Rlimit, RlimitKind};
 
 pub(crate) use limit::{bytes, guest_limits};
 pub(crate) use plan::{MASKED, READ_ONLY, base_filter, sys_files};
-pub(crate) use restack::Held;
+pub(crate) use restack::{Held, Running};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home, UIDS};
