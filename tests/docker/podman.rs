@@ -28,6 +28,10 @@ fn a_box_on_podman_lives_and_is_kept_forked_reset_and_removed() {
         let greedy = run(&sandbox, shell("exec perl -e 'push @all, q(x) x 1048576 while 1'")).await.report;
         assert!(matches!(greedy.exit, Exit::OutOfMemory { .. }), "{greedy:?}");
 
+        // Its storage is not read: no digest is better than a wrong one.
+        let error = house.digest(sandbox.id()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+
         let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
         stdout_of(&sandbox, "echo two > a").await;
         let fork = sandbox.fork(1).await.unwrap().remove(0);

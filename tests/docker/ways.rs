@@ -5,6 +5,7 @@ use std::process::Command;
 
 use glasshouse_sandbox::{EngineSettings, EngineTls, ErrorKind, Sandboxes, Settings, SnapshotOptions};
 use glasshouse_tests::engine::{Manner, PrivateEngine};
+use glasshouse_tests::{House, Mode};
 
 use crate::stage::{open, perform, spec, stdout_of};
 
@@ -80,6 +81,22 @@ fn an_engine_by_tls_has_to_show_who_it_is_and_so_have_we() {
             Sandboxes::open_with(Settings { home: stage.dir.path().join(name) }, settings).unwrap()
         };
         works(&house("good", &ours, &ours)).await;
+        // The program is told as Docker's is.
+        let told = stage.dir.path().join("told");
+        std::fs::create_dir(&told).unwrap();
+        for (from, to) in [("ca.pem", "ca.pem"), ("our-cert.pem", "cert.pem"), ("our-key.pem", "key.pem")] {
+            std::fs::copy(ours.join(from), told.join(to)).unwrap();
+        }
+        let mut program = House::new(Mode::Root);
+        program.engine = Some(engine.tcp());
+        let mut run = program.glass(&["run", "--runtime", "docker", "--", "echo", "by TLS"]);
+        let run = run.env("DOCKER_TLS_VERIFY", "1").env("DOCKER_CERT_PATH", &told).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "by TLS\n", "{run:?}");
+        assert_eq!(
+            program.run(&["run", "--runtime", "docker", "--", "true"]).0,
+            125,
+            "without TLS it is refused"
+        );
         for (name, signer, us, kind) in [
             ("not-the-engine", &strangers, &ours, ErrorKind::Unreachable),
             ("not-us", &ours, &strangers, ErrorKind::Unreachable),

@@ -95,7 +95,10 @@ impl Engine {
 
     /// What it says of itself.
     pub(super) fn info(&self) -> Result<SystemInfo> {
-        self.ask("ask the engine what it can", async |docker| docker.info().await)
+        let info = self.ask("ask the engine what it can", async |docker| docker.info().await)?;
+        // Whoever asks for the whole has asked for this, too.
+        let _ = self.remaps.set(remaps(&info));
+        Ok(info)
     }
 
     /// Whether users of containers are others on the host: then so are the owners of the files that it keeps.
