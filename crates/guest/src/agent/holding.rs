@@ -25,7 +25,8 @@ const STUCK_MAX: Duration = Duration::from_millis(20);
 /// How long what is at work in a box is waited for, until it ends or waits for something itself, and how often it is looked
 /// at meanwhile at the least: on a machine that stood still all the while, nobody could do anything.
 const SETTLE_MAX: Patience = Patience { time: Duration::from_millis(500), looks: 100 };
-/// The same as long as somebody is there for whom that was not enough the last time.
+/// The same while a command runs that somebody waits for, and as long as somebody is there for whom it was not enough the
+/// last time.
 const SETTLE_AGAIN_MAX: Patience = Patience { time: Duration::from_millis(2), looks: 2 };
 
 #[derive(Debug, Clone, Copy)]
@@ -94,8 +95,11 @@ impl Agent {
         }
         let now = Instant::now();
         let (until, again) = (Some(now + CLEARING_MAX), now + STUCK_MAX);
-        let known = |(pid, _): &(i32, bool)| self.at_work.contains(pid);
-        let patience = match !self.at_work.is_empty() && self.tracker.others().iter().any(known) {
+        // What somebody waits for is at work by his will, and is nothing that was left behind.
+        let awaited = self.execs.values().any(|exec| exec.main.is_none() && !exec.background);
+        let is_known = |(pid, _): &(i32, bool)| self.at_work.contains(pid);
+        let known = !self.at_work.is_empty() && self.tracker.others().iter().any(is_known);
+        let patience = match awaited || known {
             true => SETTLE_AGAIN_MAX,
             false => SETTLE_MAX,
         };
