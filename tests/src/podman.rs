@@ -33,6 +33,8 @@ impl Podman {
         // Not crun, its own choice: that one refuses a machine that has both kinds of cgroups.
         command.args(["--storage-driver=overlay", "--cgroup-manager=cgroupfs", "--runtime=runc"]);
         command.args(["--events-backend=none", "system", "service", "--time=0"]).arg(host(dir));
+        // It forgets the archives of images that it was given.
+        command.env("TMPDIR", dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let service = command.spawn().map_err(|e| format!("cannot start Podman: {e}"))?;
         let mut podman = Podman { dir: dir.to_owned(), service };
@@ -54,6 +56,13 @@ impl Podman {
     }
 }
 
+/// The command lines of all processes.
+fn names_of_processes() -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned())
+}
+
 fn host(dir: &Path) -> String {
     format!("unix://{}", dir.join("sock").display())
 }
@@ -62,6 +71,13 @@ impl Drop for Podman {
     fn drop(&mut self) {
         let _ = self.service.kill();
         let _ = self.service.wait();
+        // Who looks after a container has another Podman clean up after its end, which would mount them again.
+        let since = Instant::now();
+        while names_of_processes().any(|name| name.contains(&*self.dir.to_string_lossy()))
+            && since.elapsed() < START_MAX
+        {
+            std::thread::sleep(LOOK_AGAIN);
+        }
         // It mounts its files on themselves, and a directory with a mount in it cannot be removed.
         for place in mounts_below(&self.dir) {
             let _ = unmount(&place, UnmountFlags::DETACH);
