@@ -35,6 +35,8 @@ impl Podman {
         command.args(["--events-backend=none", "system", "service", "--time=0"]).arg(host(dir));
         // It forgets the archives of images that it was given.
         command.env("TMPDIR", dir);
+        // Who looks after a container says by a file where it stands that the container was out of memory.
+        command.current_dir(dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let service = command.spawn().map_err(|e| format!("cannot start Podman: {e}"))?;
         let mut podman = Podman { dir: dir.to_owned(), service };
