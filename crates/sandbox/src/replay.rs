@@ -243,9 +243,8 @@ impl Sandboxes {
             replayed.notes.push(format!("values of variables are on no record: {}", names.join(" ")));
         }
         check(sandbox, &trajectory.steps[..options.steps_of(trajectory)])?;
-        let mut record = Record::open(self, sandbox.id())?;
         // What the box did before is no part of this.
-        record.catch_up()?;
+        let record = Record::open_at_end(self, sandbox.id())?;
         Ok(Replay { sandbox: sandbox.clone(), trajectory, options, comparer, record, replayed })
     }
 }
@@ -513,6 +512,12 @@ impl Record {
         let (dir, blobs) = (house.traces_dir().join(id), house.blobs_dir());
         let steps = FromTrace::new(Blobs::new(&blobs));
         Ok(Record { dir, blobs, position: Position::default(), steps, seen: 0 })
+    }
+
+    /// Without what is on it already.
+    fn open_at_end(house: &Sandboxes, id: &str) -> Result<Record> {
+        let record = Record::open(house, id)?;
+        Ok(Record { position: Reader::end_of(&record.dir).map_err(wrong)?, ..record })
     }
 
     /// Reads what is new: the last step that came to be, if one did.

@@ -11,6 +11,7 @@ use crate::blobs::Blobs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LINE_BYTES_MAX;
 use crate::line::Line;
+use crate::tail::{self, TailError};
 use crate::writer::FILE;
 
 /// Reads a trace.
@@ -66,6 +67,21 @@ impl Reader {
         moved.map_err(|e| Error::io("read", &reader.lines.path, e))?;
         (reader.lines.bytes, reader.number) = (position.bytes, position.lines);
         Ok(reader)
+    }
+
+    /// Behind the last whole line of the trace in `dir`, without reading those before it.
+    pub fn end_of(dir: &Path) -> Result<Position> {
+        let path = dir.join(FILE);
+        let failed = |e| Error::io("read", &path, e);
+        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        let length = file.metadata().map_err(failed)?.len();
+        let tail = tail::learn(&file, length).map_err(|e| match e {
+            TailError::Io(e) => failed(e),
+            TailError::Corrupt(why) => {
+                Error::new(ErrorKind::Corrupt, format!("read {}: {why}", path.display()))
+            }
+        })?;
+        Ok(Position { bytes: tail.end, lines: tail.seq })
     }
 
     /// Behind the last whole line that was read.

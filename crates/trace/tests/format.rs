@@ -291,3 +291,18 @@ fn a_reader_goes_on_where_another_one_stopped() {
     let numbers: Vec<u64> = rest.map(|line| line.unwrap().seq).collect();
     assert_eq!(numbers, [2, 3]);
 }
+
+#[test]
+fn the_end_of_a_trace_is_where_a_reader_of_all_of_it_stops() {
+    use std::io::Write as _;
+    let home = Home::new();
+    let mut writer = home.writer();
+    writer.append(signal(1)).unwrap();
+    writer.append(signal(2)).unwrap();
+    // Somebody is writing the next one.
+    let mut file = fs::OpenOptions::new().append(true).open(home.dir().join("trace.jsonl")).unwrap();
+    file.write_all(b"{\"v\":1,\"seq\":3").unwrap();
+    let mut reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    assert_eq!(reader.by_ref().count(), 2);
+    assert_eq!(Reader::end_of(&home.dir()).unwrap(), reader.position());
+}
