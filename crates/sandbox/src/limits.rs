@@ -28,10 +28,14 @@ pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
 pub(crate) const STEP_CHANGES: usize = 1000;
 /// Bytes of that list, texts of files not counted.
 pub(crate) const STEP_LIST_BYTES: usize = 1 << 20;
+/// What is read of a box's files while it is held still, before it is let go on and read meanwhile.
+pub(crate) const LOOK_BYTES_MAX: u64 = 32 << 20;
+/// The same for the number of files.
+pub(crate) const LOOK_ENTRIES_MAX: u64 = 10_000;
 /// A file that is kept with the step that wrote it.
 pub(crate) const STEP_TEXT_BYTES: u64 = 32 * 1024;
 /// All files that are kept with one step.
-pub(crate) const STEP_TEXTS_BYTES: u64 = 256 * 1024;
+pub(crate) const STEP_TEXTS_BYTES: u64 = 128 * 1024;
 /// A file that is kept with the step that put it into the box from outside.
 pub(crate) const STEP_CONTENT_BYTES: usize = 1 << 20;
 /// Bytes of each stream that a tool answers with, head and tail: as many as go on record.

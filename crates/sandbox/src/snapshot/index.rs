@@ -36,7 +36,7 @@ pub(crate) use content::{Kept, Room, content_hash, next_data};
 use opener::{Opener, Plain, Wanted};
 #[cfg(test)]
 use scan::scan_with;
-pub(crate) use scan::{Owners, Walked, scan, scan_keeping};
+pub(crate) use scan::{Owners, Patience, Walked, scan, scan_keeping, scan_within};
 pub(crate) use stat::stamp;
 
 use super::Marks;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use glasshouse_linux::reach::Reach;
 
-use super::index::{Index, Kept, Owners, Room, Walked, scan, scan_keeping};
+use super::index::{Index, Kept, Owners, Patience, Room, Walked, scan, scan_keeping, scan_within};
 use super::{Marks, Tree, layers};
 use crate::error::{Context, Result};
 use crate::home::Home;
@@ -30,6 +30,13 @@ pub(crate) struct Shelf<'a> {
     owners: Owners,
     reach: Reach,
     layers: BTreeMap<String, Rc<Index>>,
+}
+
+/// What a box had written when it was looked at.
+pub(crate) struct Seen {
+    pub(crate) index: Rc<Index>,
+    /// There is more in it than in the one that is kept.
+    is_news: bool,
 }
 
 impl<'a> Shelf<'a> {
@@ -90,6 +97,29 @@ impl<'a> Shelf<'a> {
         }
         let kept = self.home.box_dir(id).join("index");
         self.scan(upper, &kept, self.read(&kept).as_ref())
+    }
+
+    /// What a box has written, if it takes no longer than this to see it. Nothing is kept of it yet: somebody waits.
+    pub(crate) fn top_within(&self, id: &str, upper: &Tree, patience: Patience) -> Result<Option<Seen>> {
+        let dir = upper.open(&self.reach)?;
+        let before = match upper {
+            Tree::At(_) => self.top_before(id),
+            Tree::InMemory(_) => None,
+        };
+        let seen = scan_within(self.walked(dir.as_fd(), upper), before.as_ref(), patience)?;
+        Ok(seen.map(|seen| Seen {
+            index: Rc::new(seen.index),
+            is_news: seen.is_news && matches!(upper, Tree::At(_)),
+        }))
+    }
+
+    /// Keeps what was seen of a box for the next look.
+    pub(crate) fn keep_top(&self, id: &str, seen: &Seen) {
+        if seen.is_news {
+            // Without it the next one reads more, and finds the same. One that two wrote at once is damaged, and seen to
+            // be.
+            let _ = overwrite(&seen.index, &self.home.box_dir(id).join("index"));
+        }
     }
 
     /// What a box has written, from what it had written before, with the content of small files that are new. Its kept

@@ -1,8 +1,8 @@
 //! Looking at states: one number for all that is in one.
 //!
-//! A box that runs is looked at twice: first while it goes on, which takes as long as reading what it has written, and
-//! then held still, which takes no longer than seeing that the most of it is the same. What it has in memory is read only
-//! then: nothing tells there what is the same.
+//! A box that runs is held still while it is looked at, if there is little to be read. If there is much, it is let go
+//! on and read meanwhile, and held once more, for no longer than it takes to see that the most of it is the same. What it
+//! has in memory is read while it is held, however much that is: nothing tells there what is the same.
 //!
 //! Trees of the host that a box is shown (`/usr` in boxes of the image `host`) are no part of its state.
 
@@ -10,12 +10,17 @@ use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
+use crate::limits::{LOOK_BYTES_MAX, LOOK_ENTRIES_MAX};
+use crate::runtime::Still;
 use crate::sandboxes::Sandboxes;
-use crate::snapshot::index::Index;
+use crate::snapshot::index::{Index, Patience};
 use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Tree, digest};
 use crate::threads::blocking;
+
+/// What is looked at while a box waits: some milliseconds.
+const PATIENCE: Patience = Patience { bytes: LOOK_BYTES_MAX, entries: LOOK_ENTRIES_MAX };
 
 /// One number for a state: the same for the same tree, however it came to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,29 +89,56 @@ impl Sandboxes {
     }
 
     fn state_of_box(&self, shelf: &mut Shelf<'_>, id: String) -> Result<State> {
-        let runtime = self.on_record(&id)?.info.runtime;
-        let runtime = self.runtime(runtime);
+        let info = self.on_record(&id)?.info;
+        let runtime = self.runtime(info.runtime);
+        // Seldom read anew, and then not while the box waits.
+        let _ = shelf.chain(&info.chain);
+        let mut seen = None;
         let mut at = None;
         runtime.hold_still(&id, &mut |still| {
-            at = Some((still.upper.clone(), still.record.info.chain.clone()));
+            let Still { upper, record, .. } = still;
+            let patience = match upper {
+                Tree::At(_) => PATIENCE,
+                Tree::InMemory(_) => Patience { bytes: u64::MAX, entries: u64::MAX },
+            };
+            seen = shelf.top_within(&id, upper, patience)?;
+            at = Some((upper.clone(), record.info.chain.clone()));
             Ok(())
         })?;
-        if let Some((upper, chain)) = at {
-            // Reads what is new. It may be moved or changed meanwhile; the second look tells.
-            if let Tree::At(_) = upper {
-                let _ = shelf.top(&id, &upper);
-            }
-            let _ = shelf.chain(&chain);
+        let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
+        let (upper, chain) = at.ok_or_else(failed)?;
+        if let Some(seen) = seen {
+            shelf.keep_top(&id, &seen);
+            return top_state(shelf, id, (seen.index, upper), &chain);
         }
-        let mut state = State { id: id.clone(), indexes: Vec::new(), trees: Vec::new() };
+        // Reads what is new. It may be moved or changed meanwhile; the second look tells.
+        let _ = shelf.top(&id, &upper);
+        let _ = shelf.chain(&chain);
+        let mut at = None;
         runtime.hold_still(&id, &mut |still| {
-            let below = shelf_state(shelf, id.clone(), &still.record.info.chain)?;
-            state.indexes = [vec![Rc::new(shelf.top(&id, still.upper)?)], below.indexes].concat();
-            state.trees = [vec![still.upper.clone()], below.trees].concat();
+            let top = Rc::new(shelf.top(&id, still.upper)?);
+            at = Some(((top, still.upper.clone()), still.record.info.chain.clone()));
             Ok(())
         })?;
-        Ok(state)
+        let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
+        let (top, chain) = at.ok_or_else(failed)?;
+        top_state(shelf, id, top, &chain)
     }
+}
+
+/// The state of a box that has written this onto a chain of layers.
+fn top_state(
+    shelf: &mut Shelf<'_>,
+    id: String,
+    (top, upper): (Rc<Index>, Tree),
+    chain: &[String],
+) -> Result<State> {
+    let below = shelf_state(shelf, id, chain)?;
+    Ok(State {
+        id: below.id,
+        indexes: [vec![top], below.indexes].concat(),
+        trees: [vec![upper], below.trees].concat(),
+    })
 }
 
 /// The state that a chain of layers is.

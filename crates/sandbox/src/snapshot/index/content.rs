@@ -43,6 +43,7 @@ pub(super) struct Contents {
     buffer: Vec<u8>,
     room: Room,
     kept: Kept,
+    has_read: bool,
 }
 
 impl Contents {
@@ -53,7 +54,13 @@ impl Contents {
     /// One that keeps what small files hold.
     pub(super) fn keeping(room: Room) -> Contents {
         let file_bytes = room.file_bytes.min(PIECE as u64);
-        Contents { buffer: vec![0; PIECE], room: Room { file_bytes, ..room }, kept: Kept::new() }
+        let room = Room { file_bytes, ..room };
+        Contents { buffer: Vec::new(), room, kept: Kept::new(), has_read: false }
+    }
+
+    /// Whether anything was read.
+    pub(super) fn has_read(&self) -> bool {
+        self.has_read
     }
 
     pub(super) fn kept(self) -> Kept {
@@ -63,6 +70,7 @@ impl Contents {
     /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees
     /// by the file's times that it shrank.
     pub(super) fn hash(&mut self, file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
+        self.has_read = true;
         let mut blocks = Blocks::default();
         if size <= PIECE as u64 {
             self.read(file, 0, size, &mut blocks)?;
@@ -88,6 +96,10 @@ impl Contents {
 
     /// Reads at most a piece, from the beginning of a block.
     fn read(&mut self, file: BorrowedFd<'_>, at: u64, length: u64, blocks: &mut Blocks) -> io::Result<()> {
+        // Most files are small: no larger than it has to be.
+        if self.buffer.len() < length as usize {
+            self.buffer.resize(length as usize, 0);
+        }
         let piece = &mut self.buffer[..length as usize];
         let mut filled = 0;
         while filled < piece.len() {

@@ -9,6 +9,9 @@ const VERSION: u32 = 1;
 /// The head with the root's entry, which has no name and no redirect, is never longer.
 pub(super) const HEAD_MAX: u64 = 512;
 
+/// About what one entry takes, to make room for so many at once.
+const ENTRY_BYTES: usize = 80;
+
 const RACY: u8 = 1;
 const XATTRS: u8 = 1;
 const OPAQUE: u8 = 2;
@@ -103,7 +106,7 @@ pub(super) fn decode_head(bytes: &[u8]) -> Result<Head> {
 /// one, one after the other.
 pub(super) fn decode_record(bytes: &[u8], record: &Record) -> Result<Vec<Entry>> {
     let mut reader = Reader { bytes };
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::with_capacity(bytes.len() / ENTRY_BYTES);
     let mut end = record.start;
     while !reader.bytes.is_empty() {
         let entry = decode(&mut reader)?;

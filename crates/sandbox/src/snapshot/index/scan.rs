@@ -62,24 +62,53 @@ pub(crate) fn scan(walked: Walked<'_>, before: Option<&Index>) -> Result<Index> 
 /// The same, with what was read of small files on the way, so that nobody has to read it once more.
 pub(crate) fn scan_keeping(walked: Walked<'_>, before: Option<&Index>, room: Room) -> Result<(Index, Kept)> {
     let mut contents = Contents::keeping(room);
-    let index = walk_with(&Plain(walked.reach), walked, before, &mut contents)?;
+    let index = walk_of(&Plain(walked.reach), walked, before, &mut contents).run_to_the_end(walked.tree)?;
     Ok((index, contents.kept()))
+}
+
+/// How much may be looked at before it is too much for somebody who waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// That are read of files.
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+}
+
+/// What came of a walk that was not to take long.
+pub(crate) struct Brief {
+    pub(crate) index: Index,
+    /// Files were read: this index saves the next walk more than the earlier one does.
+    pub(crate) is_news: bool,
+}
+
+/// The same, unless there is more to do than this. Then there is no index.
+pub(crate) fn scan_within(
+    walked: Walked<'_>,
+    before: Option<&Index>,
+    patience: Patience,
+) -> Result<Option<Brief>> {
+    let mut contents = Contents::new();
+    let opener = Plain(walked.reach);
+    let mut walk = walk_of(&opener, walked, before, &mut contents);
+    walk.patience = Some(patience);
+    let index = walk.run(walked.tree)?;
+    Ok(index.map(|index| Brief { index, is_news: contents.has_read() }))
 }
 
 /// The same, with somebody else to open files.
 pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
-    walk_with(opener, walked, before, &mut Contents::new())
+    walk_of(opener, walked, before, &mut Contents::new()).run_to_the_end(walked.tree)
 }
 
-fn walk_with(
-    opener: &dyn Opener,
-    walked: Walked<'_>,
-    before: Option<&Index>,
-    contents: &mut Contents,
-) -> Result<Index> {
-    let Walked { tree, reach, marks, owners, first_id } = walked;
+fn walk_of<'a>(
+    opener: &'a dyn Opener,
+    walked: Walked<'a>,
+    before: Option<&'a Index>,
+    contents: &'a mut Contents,
+) -> Walk<'a> {
+    let Walked { reach, marks, owners, first_id, .. } = walked;
     let now = clock_gettime(ClockId::Realtime);
-    let walk = Walk {
+    Walk {
         opener,
         reach,
         owners,
@@ -98,8 +127,9 @@ fn walk_with(
             marks,
             owners,
         },
-    };
-    walk.run(tree)
+        patience: None,
+        is_too_much: false,
+    }
 }
 
 /// A directory that is being walked.
@@ -145,10 +175,20 @@ struct Walk<'a> {
     frames: Vec<Frame>,
     out: Vec<u8>,
     facts: Facts,
+    /// What is left of it.
+    patience: Option<Patience>,
+    /// There was more to do.
+    is_too_much: bool,
 }
 
 impl Walk<'_> {
-    fn run(mut self, tree: BorrowedFd<'_>) -> Result<Index> {
+    fn run_to_the_end(self, tree: BorrowedFd<'_>) -> Result<Index> {
+        let unbounded = || Error::new(ErrorKind::Failed, "a walk without bounds was too long");
+        self.run(tree)?.ok_or_else(unbounded)
+    }
+
+    /// Nothing if it is too much.
+    fn run(mut self, tree: BorrowedFd<'_>) -> Result<Option<Index>> {
         // A descriptor of our own: the place in a directory is shared by all copies of a descriptor.
         let fd = self.opener.open(tree, c".", Wanted::Directory).map_err(|e| self.refused(c"", e))?;
         let stat = fstat(&fd).context("index a layer")?;
@@ -160,7 +200,8 @@ impl Walk<'_> {
             };
             let Some(name) = frame.names.next() else {
                 if let Some(root) = self.leave()? {
-                    return Ok(Index { facts: self.facts, root, records: Records::Memory(self.out) });
+                    let (facts, records) = (self.facts, Records::Memory(self.out));
+                    return Ok(Some(Index { facts, root, records }));
                 }
                 continue;
             };
@@ -169,7 +210,13 @@ impl Walk<'_> {
                 let text = format!("cannot index a layer: it has more than {ENTRIES_MAX} entries");
                 return Err(Error::new(ErrorKind::Limit, text));
             }
-            self.visit(&name)?;
+            self.is_too_much |= self.patience.is_some_and(|patience| self.facts.entries > patience.entries);
+            if !self.is_too_much {
+                self.visit(&name)?;
+            }
+            if self.is_too_much {
+                return Ok(None);
+            }
         }
     }
 
@@ -274,6 +321,13 @@ impl Walk<'_> {
             return Ok(Some(entry));
         }
         entry.xattrs = found.xattrs;
+        if let Some(patience) = &mut self.patience {
+            let Some(left) = patience.bytes.checked_sub(entry.size) else {
+                self.is_too_much = true;
+                return Ok(None);
+            };
+            patience.bytes = left;
+        }
         entry.content = match self.contents.hash(file.as_fd(), entry.size) {
             Ok(hash) => hash,
             Err(e) if is_gone(&e) => return Ok(None),

@@ -118,6 +118,24 @@ fn what_has_not_changed_is_not_read_again() {
 }
 
 #[test]
+fn a_walk_with_little_patience_finds_the_same_or_nothing() {
+    let dir = small_tree();
+    let tree = File::open(dir.path()).unwrap();
+    let reach = Reach::own();
+    let walked = walked(&tree, &reach, Marks::Trusted, Owners::Kept);
+    let whole = index_of(dir.path());
+    // Seven names, and the eleven bytes that are in files.
+    let brief = |before, bytes, entries| scan_within(walked, before, Patience { bytes, entries }).unwrap();
+    let found = brief(None, 11, 7).unwrap();
+    assert_eq!((all(&found.index), found.is_news), (all(&whole), true));
+    assert!(brief(None, 10, 7).is_none());
+    assert!(brief(None, 11, 6).is_none());
+    // What is known takes none.
+    let found = brief(Some(&later(index_of(dir.path()), 5)), 0, 7).unwrap();
+    assert_eq!((all(&found.index), found.is_news), (all(&whole), false));
+}
+
+#[test]
 fn what_changed_shortly_before_the_earlier_walk_is_read_again() {
     let dir = small_tree();
     let mut first = index_of(dir.path());
