@@ -187,12 +187,22 @@ impl Starts {
     /// The next place from `at` on where something can begin. There is a byte behind it.
     fn next(&self, text: &[u8], mut at: usize) -> Option<usize> {
         loop {
-            at += text.get(at..)?.iter().position(|&byte| self.first[usize::from(byte)])?;
+            at += self.first_in(text.get(at..)?)?;
             if self.contains(text[at], *text.get(at + 1)?) {
                 return Some(at);
             }
             at += 1;
         }
+    }
+
+    /// The next byte with which something can begin. Looks at many of them before it asks whether there was one.
+    fn first_in(&self, text: &[u8]) -> Option<usize> {
+        const MANY: usize = 16;
+        let (many, _) = text.as_chunks::<MANY>();
+        let none =
+            |chunk: &&[u8; MANY]| !chunk.iter().fold(false, |any, &byte| any | self.first[usize::from(byte)]);
+        let passed = many.iter().take_while(none).count() * MANY;
+        text[passed..].iter().position(|&byte| self.first[usize::from(byte)]).map(|at| passed + at)
     }
 
     fn contains(&self, first: u8, second: u8) -> bool {

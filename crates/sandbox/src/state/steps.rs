@@ -82,8 +82,9 @@ impl Steps {
 
     /// Looks at the box after a step. One for which not even a number could be had has the number 0, and says why.
     pub(crate) async fn take(&self, done: Done) -> Taken {
-        let (house, id, recording) = (self.house.clone(), self.id.clone(), self.recording);
-        let looked = blocking(move || house.after_step(&id, recording)).await;
+        let (house, id, recording, runtime) =
+            (self.house.clone(), self.id.clone(), self.recording, self.runtime);
+        let looked = blocking(move || house.after_step(&id, recording, runtime)).await;
         let looked = looked.unwrap_or_else(|e| {
             let no_state = Some(e.to_string());
             Looked { number: 0, base: None, state: None, no_state, snapshot: None }
@@ -235,7 +236,7 @@ pub(super) fn moved(home: &Home, info: &SandboxInfo, chain: &[String]) -> Result
 }
 
 impl Sandboxes {
-    fn after_step(&self, id: &str, recording: Recording) -> Result<Looked> {
+    fn after_step(&self, id: &str, recording: Recording, runtime: RuntimeKind) -> Result<Looked> {
         let home = self.home();
         let _turn = turn(home, id)?;
         let before = Note::read(home, id);
@@ -243,7 +244,7 @@ impl Sandboxes {
         let mut looked = Looked { number, base: None, state: None, no_state: None, snapshot: None };
         let mut note = Note { step: number, ..before };
         if recording != Recording::Commands {
-            match self.look_after(id, &note) {
+            match self.look_after(id, &note, runtime) {
                 Ok((base, state, after)) => {
                     (looked.base, looked.state) = (base, Some(state));
                     note = Note { step: number, ..after };
@@ -265,26 +266,34 @@ impl Sandboxes {
     }
 
     /// The state after a step, what it changed, and what to compare the next one with.
-    fn look_after(&self, id: &str, before: &Note) -> Result<(Option<Base>, StepState, Note)> {
+    fn look_after(
+        &self,
+        id: &str,
+        before: &Note,
+        runtime: RuntimeKind,
+    ) -> Result<(Option<Base>, StepState, Note)> {
         let start = Instant::now();
         let home = self.home();
         let _share = home.store_shared()?;
-        let record = self.on_record(id)?;
         let mut shelf = Shelf::new(home);
-        let from_chain = match before.chain.is_empty() {
-            true => record.info.origin.clone(),
-            false => before.chain.clone(),
-        };
-        let base = match before.step {
-            1 => Some(base_of(&record.info, shelf_state(&mut shelf, id.to_owned(), &from_chain)?)?),
-            _ => None,
-        };
+        let mut from_chain = before.chain.clone();
+        let mut base = None;
+        if before.chain.is_empty() || before.step == 1 {
+            let info = self.on_record(id)?.info;
+            if before.chain.is_empty() {
+                from_chain.clone_from(&info.origin);
+            }
+            if before.step == 1 {
+                base = Some(base_of(&info, shelf_state(&mut shelf, id.to_owned(), &from_chain)?)?);
+            }
+        }
         let mut found = None;
-        self.runtime(record.info.runtime).hold_still(id, &mut |still| {
+        self.runtime(runtime).hold_still(id, &mut |still| {
             let chain = still.record.info.chain.clone();
+            let top_before = before.top.and_then(|top| top.read(home, id).ok()).map(Rc::new);
             // What was known last saves reading what has not changed since.
-            let known = before.top.and_then(|top| top.read(home, id).ok()).or_else(|| shelf.top_before(id));
-            let (top, kept) = shelf.top_since(still.upper, known.as_ref(), TEXTS)?;
+            let known = top_before.clone().or_else(|| shelf.top_before(id).map(Rc::new));
+            let (top, kept) = shelf.top_since(still.upper, known.as_deref(), TEXTS)?;
             let top = Rc::new(top);
             let below = shelf_state(&mut shelf, id.to_owned(), &chain)?;
             let now = State {
@@ -296,9 +305,14 @@ impl Sandboxes {
             let mut list = List { kept, ..List::default() };
             let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
             if digest != known {
-                match before_state(home, &mut shelf, id, before, &from_chain) {
-                    Ok(from) => list.fill(&from, &now, shelf.reach())?,
-                    Err(_) => list.unknown = true,
+                // Its top is there, or it had none.
+                let from = match (before.top, top_before) {
+                    (Some(_), None) => None,
+                    (_, top) => shelf.chain(&from_chain).ok().map(|below| top.into_iter().chain(below)),
+                };
+                match from {
+                    Some(from) => list.fill(&from.collect::<Vec<_>>(), &now, shelf.reach())?,
+                    None => list.unknown = true,
                 }
             }
             let processes = (processes_of(&still), still.at_work);
@@ -384,21 +398,6 @@ fn base_of(info: &SandboxInfo, state: State) -> Result<Base> {
     })
 }
 
-/// The state after the step before.
-fn before_state(
-    home: &Home,
-    shelf: &mut Shelf<'_>,
-    id: &str,
-    note: &Note,
-    chain: &[String],
-) -> Result<Vec<Rc<Index>>> {
-    let mut indexes = shelf.chain(chain)?;
-    if let Some(top) = note.top {
-        indexes.insert(0, Rc::new(top.read(home, id)?));
-    }
-    Ok(indexes)
-}
-
 /// How much of what is read of files is kept for the list.
 const TEXTS: Room = Room { file_bytes: STEP_TEXT_BYTES, bytes: STEP_TEXTS_BYTES };
 
@@ -442,7 +441,7 @@ impl List {
             let differs = change.from.is_none() || change.what.content || change.what.kind;
             let mut text = None;
             if small && differs {
-                let bytes = self.kept.get(&entry.content).cloned().or_else(|| read_whole(stack, node));
+                let bytes = self.kept.remove(&entry.content).or_else(|| read_whole(stack, node));
                 text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                 self.texts_bytes += entry.size;
             }
@@ -469,7 +468,11 @@ impl List {
         if self.changes.is_empty() || self.unknown {
             return None;
         }
-        serde_json::to_vec(&self.changes).ok().map(Payload::whole)
+        // All that there is, and a little for what has to be spelled in another way.
+        let room = self.list_bytes + self.texts_bytes as usize * 9 / 8;
+        let mut bytes = Vec::with_capacity(room);
+        serde_json::to_writer(&mut bytes, &self.changes).ok()?;
+        Some(Payload::whole(bytes))
     }
 }
 

@@ -134,20 +134,26 @@ impl<'a> Merged<'a> {
 
     /// What a directory holds, sorted by name.
     pub(crate) fn children(&self, node: &Node) -> Result<Vec<Node>> {
+        if let [part] = node.parts.as_slice() {
+            let entries = self.list(part)?.into_iter();
+            return entries
+                .filter_map(|entry| self.join(&node.parts, (entry, 0), &mut None.into_iter()).transpose())
+                .collect();
+        }
         let mut entries = Vec::new();
         for (n, part) in node.parts.iter().enumerate() {
             entries.extend(self.list(part)?.into_iter().map(|entry| (entry, n)));
         }
         // The parts are sorted already, so this is no more than merging them. What comes first stays first.
         entries.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-        let mut children = Vec::new();
+        let mut children = Vec::with_capacity(entries.len());
         let mut entries = entries.into_iter().peekable();
+        let mut below = Vec::new();
         while let Some(first) = entries.next() {
-            let mut same = vec![first];
-            while let Some(next) = entries.next_if(|(next, _)| next.name == same[0].0.name) {
-                same.push(next);
+            while let Some(next) = entries.next_if(|(next, _)| next.name == first.0.name) {
+                below.push(next);
             }
-            children.extend(self.join(&node.parts, same)?);
+            children.extend(self.join(&node.parts, first, &mut below.drain(..))?);
         }
         Ok(children)
     }
@@ -158,7 +164,11 @@ impl<'a> Merged<'a> {
         for (n, part) in node.parts.iter().enumerate() {
             same.extend(self.find(part, name)?.map(|entry| (entry, n)));
         }
-        self.join(&node.parts, same)
+        let mut same = same.into_iter();
+        match same.next() {
+            Some(first) => self.join(&node.parts, first, &mut same),
+            None => Ok(None),
+        }
     }
 
     /// What is at this path. Empty names in it are passed over.
@@ -177,10 +187,13 @@ impl<'a> Merged<'a> {
         Ok(Some(node))
     }
 
-    /// One name, with the numbers of the parts that have it, uppermost first.
-    fn join(&self, parts: &[Part], same: Vec<(Entry, usize)>) -> Result<Option<Node>> {
-        let mut same = same.into_iter();
-        let Some((entry, mut n)) = same.next() else { return Ok(None) };
+    /// One name, with the numbers of the parts that have it: the uppermost, and those below it.
+    fn join(
+        &self,
+        parts: &[Part],
+        (entry, mut n): (Entry, usize),
+        same: &mut dyn Iterator<Item = (Entry, usize)>,
+    ) -> Result<Option<Node>> {
         if entry.kind == Kind::Whiteout {
             return Ok(None);
         }
