@@ -41,7 +41,12 @@ pub(crate) struct Global {
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
-        Ok(Sandboxes::open(Settings { home: home::home(self.home.as_deref())? })?)
+        Ok(Sandboxes::open(Settings { home: self.home()? })?)
+    }
+
+    /// Where boxes are kept.
+    pub(crate) fn home(&self) -> Result<PathBuf> {
+        home::home(self.home.as_deref())
     }
 
     /// Connects to a box.

@@ -26,6 +26,7 @@ mod replay;
 mod reset;
 mod restore;
 mod run;
+mod serve;
 mod shell;
 mod snapshot;
 mod snapshots;
@@ -91,6 +92,7 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Jump(jump::Jump),
     Trajectory(trajectory::Trajectories),
+    Serve(serve::Serve),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -103,6 +105,11 @@ impl Command {
             Command::Run(_) | Command::Exec(_) => OURS_CODE,
             _ => 1,
         }
+    }
+
+    /// Whether it serves many at once, and is worth a thread for each processor.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Command::Serve(_))
     }
 }
 
@@ -139,6 +146,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Replay(command) => command.run(global).await,
         Command::Jump(command) => command.run(global).await,
         Command::Trajectory(command) => command.run(global),
+        Command::Serve(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -209,6 +217,8 @@ mod tests {
             "glass replay --of web --strict",
             "glass jump web 3",
             "glass trajectory diff a b --strict",
+            "glass serve",
+            "glass serve --listen 127.0.0.1:0 --key-file /run/key",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
@@ -258,6 +268,8 @@ mod tests {
             "glass replay a --on b --env x=y",
             "glass replay a --on b --repo c --commit d",
             "glass replay --of a --format atif",
+            "glass serve --listen localhost",
+            "glass serve x",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

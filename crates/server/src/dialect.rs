@@ -1,0 +1,3 @@
+//! Somebody's protocol, one folder each. Only here are types of JSON; no dialect knows another.
+
+pub(crate) mod opensandbox;

@@ -1,0 +1,50 @@
+//! Every bound of the service, by name.
+
+use std::time::Duration;
+
+/// How long requests that are under way may go on when the server is told to stop.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// A JSON body.
+pub(crate) const JSON_BYTES: usize = 4 << 20;
+/// The longest request id of a caller's that is said again.
+pub(crate) const REQUEST_ID_BYTES: usize = 128;
+/// Boxes on one page of a list.
+pub(crate) const PAGE_MAX: usize = 200;
+/// Boxes on one page, unless said otherwise.
+pub(crate) const PAGE: usize = 20;
+/// The shortest life that a caller may ask for a box, in seconds.
+pub(crate) const TIMEOUT_MIN_S: u64 = 60;
+/// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.
+pub(crate) const OUTPUT_PIECES: usize = 16;
+/// The longest line of output that is told as one.
+pub(crate) const LINE_BYTES: usize = 1 << 20;
+/// Commands of a box that have ended and can still be asked for.
+pub(crate) const COMMANDS_KEPT: usize = 1024;
+/// What is kept of the output of a command in the background, head and tail.
+pub(crate) const BACKGROUND_BYTES: u64 = 16 << 20;
+/// Time between the polite and the last signal when a command is interrupted.
+pub(crate) const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+/// A stream says that it is still there.
+pub(crate) const PING: Duration = Duration::from_secs(3);
+/// A file of a box is read in pieces of this size.
+pub(crate) const READ_PIECE: u64 = 1 << 20;
+/// What is read of a file that is asked for by lines, or in which a text is replaced.
+pub(crate) const TEXT_BYTES: u64 = 64 << 20;
+/// Bytes of one upload that are held in memory; the rest waits on the disk.
+pub(crate) const UPLOAD_MEMORY_BYTES: usize = 8 << 20;
+/// Bytes of one upload.
+pub(crate) const UPLOAD_BYTES: u64 = 16 << 30;
+/// Files of one upload.
+pub(crate) const UPLOAD_FILES: usize = 10_000;
+/// What one upload says of one file.
+pub(crate) const UPLOAD_METADATA_BYTES: usize = 64 * 1024;
+/// Entries of a tree that are looked at or told in one answer.
+pub(crate) const TREE_ENTRIES: usize = 100_000;
+/// Paths in one request.
+pub(crate) const PATHS: usize = 10_000;
+/// The file of variables that commands of a box get beside those of the box.
+pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
+/// Lists of accounts of a box.
+pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
+/// How long a small question that the service has to ask a program in a box may take.
+pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;

@@ -1,0 +1,88 @@
+//! The real SDK of OpenSandbox, as it is on PyPI, against a real server. What it does is in `tests/serve/sdk/`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use glasshouse_tests::skip;
+
+use crate::stage::Server;
+
+/// The release whose protocol we speak.
+const PACKAGE: &str = "opensandbox==1.1.1";
+
+/// Runs a script with the SDK at hand. It says itself what it expects.
+fn check(script: &str, server: &Server, more: &[(&str, &str)]) {
+    let Some(python) = python() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk").join(script);
+    let mut command = Command::new(python);
+    command.arg(&script).env("OPEN_SANDBOX_DOMAIN", &server.address).env("NO_PROXY", "127.0.0.1");
+    let output = command.envs(more.iter().copied()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{}{}",
+        script.display(),
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+/// A Python that has the SDK, below the target directory. Made once; it takes a while.
+fn python() -> Option<&'static PathBuf> {
+    static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match PYTHON.get_or_init(install) {
+        Ok(python) => Some(python),
+        Err(why) => {
+            skip("sdk", why);
+            None
+        }
+    }
+}
+
+fn install() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let target = test.ancestors().nth(3).expect("target/<profile>/deps");
+    let dir = target.join(PACKAGE.replace("==", "-"));
+    let python = dir.join("bin/python");
+    if dir.join("complete").exists() {
+        return Ok(python);
+    }
+    // What is there was never finished.
+    let _ = std::fs::remove_dir_all(&dir);
+    let run = |program: &Path, args: &[&str]| {
+        let output =
+            Command::new(program).args(args).output().map_err(|e| format!("{}: {e}", program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(format!("{} {args:?}: {said}", program.display())) }
+    };
+    let path = dir.to_str().ok_or("the target directory has no name that is UTF-8")?;
+    run(Path::new("python3"), &["-m", "venv", path])?;
+    run(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE])?;
+    std::fs::write(dir.join("complete"), "").map_err(|e| e.to_string())?;
+    Ok(python)
+}
+
+#[test]
+fn the_example_of_the_readme_runs() {
+    check("readme.py", &Server::new(), &[]);
+}
+
+#[test]
+fn the_sdk_does_all_that_it_can() {
+    check("tour.py", &Server::new(), &[]);
+}
+
+#[test]
+fn the_sdk_does_the_same_through_the_servers_proxy() {
+    check("tour.py", &Server::new(), &[("THROUGH_PROXY", "1")]);
+}
+
+#[test]
+fn the_sdk_shows_its_key() {
+    let key = "a-key-that-nobody-guesses";
+    let server = Server::with_key(key);
+    for proxy in ["", "1"] {
+        check("readme.py", &server, &[("OPEN_SANDBOX_API_KEY", key), ("THROUGH_PROXY", proxy)]);
+    }
+}
