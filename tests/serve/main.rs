@@ -1,4 +1,4 @@
-//! `glass serve`, as its callers see it: raw requests for what is easily got wrong, and the real SDK of OpenSandbox.
+//! `glass serve` and `glass mcp`, as their callers see them: raw requests for what is easily got wrong, and the real clients.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test code")]
 
@@ -6,6 +6,7 @@ mod access;
 mod commands;
 mod files;
 mod lifecycle;
+mod mcp;
 mod restart;
 mod sdk;
 mod stage;

@@ -4,20 +4,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use glasshouse_tests::skip;
+use glasshouse_tests::{House, Mode, glass, skip};
 
 use crate::stage::Server;
 
-/// The release whose protocol we speak.
-const PACKAGE: &str = "opensandbox==1.1.1";
+/// The release whose protocol we speak, and the official client of MCP.
+const PACKAGES: [&str; 2] = ["opensandbox==1.1.1", "mcp==2.3.0"];
 
 /// Runs a script with the SDK at hand. It says itself what it expects.
 fn check(script: &str, server: &Server, more: &[(&str, &str)]) {
+    run(
+        script,
+        &[&[("OPEN_SANDBOX_DOMAIN", server.address.as_str()), ("NO_PROXY", "127.0.0.1")], more].concat(),
+    );
+}
+
+fn run(script: &str, vars: &[(&str, &str)]) {
     let Some(python) = python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk").join(script);
-    let mut command = Command::new(python);
-    command.arg(&script).env("OPEN_SANDBOX_DOMAIN", &server.address).env("NO_PROXY", "127.0.0.1");
-    let output = command.envs(more.iter().copied()).output().unwrap();
+    let output = Command::new(python).arg(&script).envs(vars.iter().copied()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(
         output.status.success(),
@@ -43,7 +48,7 @@ fn python() -> Option<&'static PathBuf> {
 fn install() -> Result<PathBuf, String> {
     let test = std::env::current_exe().expect("a test knows where it is");
     let target = test.ancestors().nth(3).expect("target/<profile>/deps");
-    let dir = target.join(PACKAGE.replace("==", "-"));
+    let dir = target.join(PACKAGES.join("-").replace("==", "-"));
     let python = dir.join("bin/python");
     if dir.join("complete").exists() {
         return Ok(python);
@@ -58,7 +63,8 @@ fn install() -> Result<PathBuf, String> {
     };
     let path = dir.to_str().ok_or("the target directory has no name that is UTF-8")?;
     run(Path::new("python3"), &["-m", "venv", path])?;
-    run(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE])?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run(&python, &[pip.as_slice(), PACKAGES.as_slice()].concat())?;
     std::fs::write(dir.join("complete"), "").map_err(|e| e.to_string())?;
     Ok(python)
 }
@@ -85,4 +91,13 @@ fn the_sdk_shows_its_key() {
     for proxy in ["", "1"] {
         check("readme.py", &server, &[("OPEN_SANDBOX_API_KEY", key), ("THROUGH_PROXY", proxy)]);
     }
+}
+
+#[test]
+fn the_official_client_of_mcp_uses_the_tools() {
+    let house = House::new(Mode::all()[0]);
+    let (home, glass) = (house.home(), glass());
+    run("tools.py", &[("GLASSHOUSE_HOME", home.to_str().unwrap()), ("GLASS", glass.to_str().unwrap())]);
+    let (_, listed, _) = house.run(&["list", "--json"]);
+    assert_eq!(listed.trim(), "[]", "boxes end with the session");
 }

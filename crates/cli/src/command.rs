@@ -21,6 +21,7 @@ mod jump;
 mod kill;
 mod list;
 mod log;
+mod mcp;
 mod ps;
 mod replay;
 mod reset;
@@ -93,6 +94,7 @@ pub(crate) enum Command {
     Jump(jump::Jump),
     Trajectory(trajectory::Trajectories),
     Serve(serve::Serve),
+    Mcp(mcp::Mcp),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -147,6 +149,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Jump(command) => command.run(global).await,
         Command::Trajectory(command) => command.run(global),
         Command::Serve(command) => command.run(global).await,
+        Command::Mcp(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -218,6 +221,7 @@ mod tests {
             "glass jump web 3",
             "glass trajectory diff a b --strict",
             "glass serve",
+            "glass mcp --local-repos",
             "glass serve --listen 127.0.0.1:0 --key-file /run/key",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));

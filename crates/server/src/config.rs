@@ -19,8 +19,6 @@ pub struct Config {
     pub public_host: Option<String>,
     /// The longest life that a caller may ask for a box.
     pub timeout_max: Duration,
-    /// The image of callers who ask for no particular one: `host`, or an image that is here or can be pulled.
-    pub default_image: String,
 }
 
 impl Config {
@@ -32,7 +30,6 @@ impl Config {
             key: None,
             public_host: None,
             timeout_max: Duration::from_secs(24 * 60 * 60),
-            default_image: "host".to_owned(),
         }
     }
 

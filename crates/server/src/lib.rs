@@ -28,6 +28,8 @@ use tokio::net::TcpListener;
 pub use config::Config;
 pub use error::{Error, Result};
 
+pub use dialect::mcp::{McpConfig, serve_stdio};
+
 use crate::dialect::opensandbox;
 
 /// A server that knows its boxes, and takes no connections yet.

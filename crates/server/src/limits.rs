@@ -48,3 +48,7 @@ pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
 pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
 /// How long a small question that the service has to ask a program in a box may take.
 pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
+/// Boxes of one session of MCP.
+pub(crate) const MCP_BOXES: usize = 64;
+/// A file that is told in one answer of MCP: more would fill an agent's memory.
+pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;
