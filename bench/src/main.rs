@@ -7,9 +7,11 @@
 //!
 //! The walk: `options` → `stage` (a home, a live box, the programs) → `contender` (who takes part, who cannot and
 //! why) → `round` (the turns) → `memory` (many idle boxes) → `report`, `goal`, `table`. `ordinary` is the second
-//! pass, in a process of its own. `glass-bench state` and `glass-bench record` are walks of their own.
+//! pass, in a process of its own. `glass-bench state`, `glass-bench record` and `glass-bench docker` are
+//! walks of their own.
 
 mod contender;
+mod docker;
 mod goal;
 mod interrupt;
 mod machine;
@@ -17,6 +19,7 @@ mod memory;
 mod options;
 mod ordinary;
 mod program;
+mod progress;
 mod record;
 mod report;
 mod round;
@@ -56,6 +59,9 @@ fn run() -> Result<bool> {
     }
     if args.next_if(|arg| arg == "record").is_some() {
         return record::run(args);
+    }
+    if args.next_if(|arg| arg == "docker").is_some() {
+        return docker::run(args);
     }
     let options = match options::parse(args)? {
         Asked::Help => {

@@ -28,7 +28,8 @@ Usage: cargo run --release -p glasshouse-bench -- [OPTIONS]
   --json PATH    write all figures and samples there, too
   --help         this
 
-`glass-bench state` measures snapshots, resets and forks, `glass-bench record` what recording costs; each has its --help.
+`glass-bench state` measures snapshots, resets and forks, `glass-bench record` what recording costs,
+`glass-bench docker` boxes in containers beside docker and others; each has its --help.
 As root it measures twice: as root, and as an ordinary user. Figures are told, never judged: the exit code is 0
 unless something could not be measured that should have been.";
 

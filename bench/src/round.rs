@@ -1,12 +1,11 @@
 //! The turns: everybody once in each round, in an order that is shuffled anew.
 
-use std::io::{IsTerminal as _, Write as _};
-
 use anyhow::Result;
 
 use crate::contender::{self, Absent, Contender, Turn};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::report::{Measure, Mode, Outcome, Row};
 use crate::sample::Samples;
 use crate::stage::Stage;
@@ -34,9 +33,13 @@ pub(crate) async fn all(
     let mut runners: Vec<Runner> = field.contenders.into_iter().map(fresh).collect();
     let mut order: Vec<usize> = (0..runners.len()).collect();
     let mut dice = Dice(options.common.seed);
-    let progress = Progress { mode, rounds: options.common.rounds, shown: std::io::stderr().is_terminal() };
+    let mut progress = Progress::on_stderr();
     for round in 0..WARM_UP_ROUNDS + options.common.rounds {
-        progress.show(round);
+        let place = match round.checked_sub(WARM_UP_ROUNDS) {
+            None => "warming up".to_owned(),
+            Some(round) => format!("round {} of {}", round + 1, options.common.rounds),
+        };
+        progress.show(&format!("{}: {place}", mode.name()));
         dice.shuffle(&mut order);
         for &at in &order {
             interrupt.check().await?;
@@ -75,35 +78,6 @@ impl Runner {
             outcome: outcome(samples),
         })
         .collect()
-    }
-}
-
-/// A line on stderr that is overwritten.
-struct Progress {
-    mode: Mode,
-    rounds: usize,
-    shown: bool,
-}
-
-impl Progress {
-    fn show(&self, round: usize) {
-        if !self.shown {
-            return;
-        }
-        let mut stderr = std::io::stderr().lock();
-        let text = match round.checked_sub(WARM_UP_ROUNDS) {
-            None => "warming up".to_owned(),
-            Some(round) => format!("round {} of {}", round + 1, self.rounds),
-        };
-        // Nobody needs this so much as to fail for it.
-        let _ = write!(stderr, "\r\x1b[K{}: {text}", self.mode.name());
-        let _ = stderr.flush();
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every runtime has to do alike. Each test is one body, run on `native` and on `process`; where a runtime cannot
+//! What every runtime has to do alike. Each test is one body, run on `native`, `docker` and `process`; where a runtime cannot
 //! do a thing by design, the body asserts that it says so.
 //!
 //! The tests of `native` run as whoever runs them: root, or an ordinary user without a right of his own. Root runs

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use glasshouse_sandbox::{
-    Error, Exec, ExecOutput, ExecSpec, ExecState, Exit, Kept, Program, Result, RuntimeKind, Sandbox,
-    SandboxSpec, Sandboxes, Settings,
+    EngineSettings, Error, Exec, ExecOutput, ExecSpec, ExecState, Exit, Kept, Program, Result, RuntimeKind,
+    Sandbox, SandboxSpec, Sandboxes, Settings,
 };
+use glasshouse_tests::engine::engine;
 use glasshouse_tests::{is_root, scratch, skip};
 
 use crate::pattern::{Pattern, native_group};
@@ -27,6 +28,11 @@ macro_rules! on_every_runtime {
         mod native {
             $(#[test] fn $name() {
                 $crate::stage::perform(glasshouse_sandbox::RuntimeKind::Native, super::$name);
+            })+
+        }
+        mod docker {
+            $(#[test] fn $name() {
+                $crate::stage::perform(glasshouse_sandbox::RuntimeKind::Docker, super::$name);
             })+
         }
         mod process {
@@ -65,6 +71,11 @@ impl Subject for Sandbox {
 
 /// Runs one body on one runtime, and cleans up after it even if it fails.
 pub(crate) fn perform<T: Subject>(runtime: RuntimeKind, body: impl AsyncFnOnce(&T)) {
+    if runtime == RuntimeKind::Docker
+        && let Err(why) = engine()
+    {
+        return skip("docker", why);
+    }
     let pattern = Pattern::current();
     if let Some(why) = pattern.missing(runtime) {
         return skip(native_group(), why);
@@ -89,7 +100,10 @@ pub(crate) fn perform<T: Subject>(runtime: RuntimeKind, body: impl AsyncFnOnce(&
 
 /// Opens a house, as another process would too.
 pub(crate) fn open(home: &Path) -> Sandboxes {
-    Sandboxes::open(Settings { home: home.to_owned() }).expect("a house can be opened in a fresh directory")
+    let engine =
+        EngineSettings { host: engine().ok().map(|engine| engine.host.clone()), ..EngineSettings::default() };
+    let house = Sandboxes::open_with(Settings { home: home.to_owned() }, engine);
+    house.expect("a house can be opened in a fresh directory")
 }
 
 struct Curtain {
@@ -135,6 +149,11 @@ impl Stage {
     /// Whether the host's root makes these boxes, with all its means.
     pub(crate) fn is_native_root(&self) -> bool {
         self.runtime == RuntimeKind::Native && is_root()
+    }
+
+    /// Whether boxes have several users, and cgroups that limit them: those that root makes, or an engine.
+    pub(crate) fn has_root(&self) -> bool {
+        self.is_native_root() || self.runtime == RuntimeKind::Docker
     }
 
     /// A number that no other test has, for telling processes by their arguments.

@@ -213,3 +213,19 @@ fn completions_exist_for_every_shell() {
         }
     });
 }
+
+#[test]
+fn a_whole_root_is_not_copied_and_it_is_said_what_to_do() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let to = house.path().join("out");
+        for path in ["/", "/workspace/.."] {
+            let (code, _, stderr) = house.run(&["cp", &format!("{id}:{path}"), &to.display().to_string()]);
+            assert!(
+                code == 1 && stderr.contains("/proc") && stderr.contains("glass export"),
+                "{code}: {stderr}"
+            );
+            assert!(!to.exists(), "{path}");
+        }
+    });
+}

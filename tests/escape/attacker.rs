@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use glasshouse_tests::engine::engine;
 use glasshouse_tests::{House, Mode, ORDINARY, is_root, skip};
 use serde_json::Value;
+
+use crate::CONTAINED;
 
 /// Where the probe is inside.
 pub(crate) const PROBE: &str = "/tmp/probe";
@@ -76,6 +79,18 @@ fn compile() -> Result<PathBuf, String> {
     Ok(to)
 }
 
+/// The modes that are tested: in containers there is one, where there is an engine.
+pub(crate) fn modes() -> Vec<Mode> {
+    match CONTAINED.then(engine) {
+        None => Mode::all(),
+        Some(Ok(_)) => vec![Mode::Root],
+        Some(Err(why)) => {
+            skip("docker", why);
+            Vec::new()
+        }
+    }
+}
+
 /// The group of tests that a mode belongs to.
 pub(crate) fn group(mode: Mode) -> &'static str {
     match mode {
@@ -87,17 +102,25 @@ pub(crate) fn group(mode: Mode) -> &'static str {
 impl Attacker {
     /// In each mode, as each of the box's two users.
     pub(crate) fn everywhere() -> impl Iterator<Item = Attacker> {
-        let places = Mode::all().into_iter().flat_map(|mode| ["user", "root"].map(|user| (mode, user)));
+        let places = modes().into_iter().flat_map(|mode| ["user", "root"].map(|user| (mode, user)));
         places.filter_map(|(mode, user)| Attacker::new(mode, user, &[]))
+    }
+
+    /// The same, but not in containers: for what those lack and SECURITY.md lists.
+    pub(crate) fn in_native_boxes() -> impl Iterator<Item = Attacker> {
+        (!CONTAINED).then(Attacker::everywhere).into_iter().flatten()
     }
 
     /// In each mode, as the user that boxes have by default.
     pub(crate) fn each_mode(options: &[&str]) -> impl Iterator<Item = Attacker> {
-        Mode::all().into_iter().filter_map(move |mode| Attacker::new(mode, "user", options))
+        modes().into_iter().filter_map(move |mode| Attacker::new(mode, "user", options))
     }
 
     /// In a fresh box of these options, with the probe in it.
     pub(crate) fn new(mode: Mode, user: &'static str, options: &[&str]) -> Option<Attacker> {
+        if CONTAINED && !modes().contains(&mode) {
+            return None;
+        }
         probe()?;
         let house = house(mode);
         let id = create(&house, user, options)?;
@@ -120,7 +143,10 @@ impl Attacker {
 
     /// Who, for messages.
     pub(crate) fn name(&self) -> String {
-        format!("{:?} mode as {}", self.house.mode, self.user)
+        match CONTAINED {
+            true => format!("a container as {}", self.user),
+            false => format!("{:?} mode as {}", self.house.mode, self.user),
+        }
     }
 
     /// The program with these arguments.
@@ -196,7 +222,11 @@ fn house(mode: Mode) -> Arc<House> {
     if let Some(house) = place.upgrade() {
         return house;
     }
-    let house = Arc::new(House::new(mode));
+    let mut house = House::new(mode);
+    if CONTAINED {
+        house.engine = engine().ok().map(|engine| engine.host.clone());
+    }
+    let house = Arc::new(house);
     if let Some(probe) = probe() {
         std::fs::copy(probe, house.path().join("probe")).expect("the probe can be copied");
     }
@@ -206,7 +236,9 @@ fn house(mode: Mode) -> Arc<House> {
 
 /// Makes a box, unless this host has no namespaces for this mode.
 pub(crate) fn create(house: &House, user: &str, options: &[&str]) -> Option<String> {
-    let (code, out, err) = house.run(&[&["create", "--user", user, "--cwd", "/tmp"], options].concat());
+    let runtime = if CONTAINED { &["--runtime", "docker"][..] } else { &[] };
+    let words = [&["create", "--user", user, "--cwd", "/tmp"], runtime, options].concat();
+    let (code, out, err) = house.run(&words);
     if code != 0 && err.contains("step namespaces") {
         skip(group(house.mode), &err);
         return None;
@@ -222,7 +254,8 @@ pub(crate) fn check(group: &str, at_least: usize, expected: impl Fn(&str) -> &'s
     let alone = bare(group);
     let mut wrong = Vec::new();
     let mut met = BTreeMap::new();
-    for attacker in Attacker::everywhere().chain(Attacker::each_mode(&["--deterministic"])) {
+    let deterministic = (!CONTAINED).then(|| Attacker::each_mode(&["--deterministic"])).into_iter().flatten();
+    for attacker in Attacker::everywhere().chain(deterministic) {
         let answers = answers(&attacker.probe(&[group]).text());
         assert!(answers.len() >= at_least, "{}: only {} attacks were made", attacker.name(), answers.len());
         for (name, answer) in &answers {

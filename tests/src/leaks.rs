@@ -21,7 +21,7 @@ const SETTLE_STEP: Duration = Duration::from_millis(2);
 /// Directories of a home in which nothing may stay. Records and layers are kept by design.
 const EMPTIED: [&str; 4] = ["boxes", "trash", "uids", "names"];
 /// All that a home may hold at its top.
-const TOP_LEVEL: [&str; 13] = [
+const TOP_LEVEL: [&str; 14] = [
     "lock",
     "store",
     "boxes",
@@ -35,6 +35,7 @@ const TOP_LEVEL: [&str; 13] = [
     "traces",
     "blobs",
     "trash",
+    "engine",
 ];
 /// What the names of our cgroups begin with.
 const CGROUP: &str = "glasshouse-";

@@ -1,14 +1,16 @@
 //! What the tests share: where the program is, state directories that clean up after themselves, and skips that are
 //! loud and, where they must not be, fatal.
 
+pub mod engine;
 pub mod leaks;
+pub mod podman;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless`,
-/// `escape` and `images`), that is a failure.
+/// `escape`, `images`, `docker` and `podman`), that is a failure.
 ///
 /// # Panics
 /// If the group must run.
@@ -93,6 +95,8 @@ pub struct House {
     glass: PathBuf,
     /// Whose boxes these are.
     pub mode: Mode,
+    /// Where the program finds a Docker engine, if it is to find one.
+    pub engine: Option<String>,
 }
 
 impl House {
@@ -119,7 +123,7 @@ impl House {
             std::os::unix::fs::chown(&home, Some(ORDINARY), Some(ORDINARY))
                 .expect("root may give a directory away");
         }
-        House { dir, home, glass: copy, mode }
+        House { dir, home, glass: copy, mode, engine: None }
     }
 
     /// The state directory.
@@ -136,7 +140,7 @@ impl House {
     pub fn glass(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.glass);
         command.args(args).env_clear().env("GLASSHOUSE_HOME", self.home()).env("PATH", "/usr/bin:/bin");
-        command.current_dir("/");
+        command.current_dir("/").envs(self.engine.iter().map(|engine| ("DOCKER_HOST", engine)));
         if self.mode == Mode::Rootless && is_root() {
             use std::os::unix::process::CommandExt;
             command.uid(ORDINARY).gid(ORDINARY);

@@ -212,6 +212,68 @@ fn a_fresh_box_is_like_the_one_that_was_recorded() {
 }
 
 #[test]
+fn what_ends_at_once_is_no_difference_and_what_stays_is() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        for line in ["true", "echo a > a", "(true &)", "exec sleep 1000", "while :; do :; done"] {
+            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", line]);
+        }
+        let mut trajectory = exported(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 5 steps"), "{:?}: {said}", stage.house.mode);
+        trajectory["steps"].as_array_mut().expect("steps").truncate(4);
+        trajectory["steps"][2]["params"]["shell"] = json!("setsid sleep 1000");
+        let run = file(&stage, "more.json", &trajectory.to_string());
+        let (code, out, err) = stage.house.run(&["replay", &run]);
+        assert_eq!(code, 3, "{:?}: {out}{err}", stage.house.mode);
+        assert!(out.contains("step 3 differs: processes"), "{:?}: {out}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_fork_is_replayed_on_what_it_began_with() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one > a");
+        let fork = stage.ok(&["fork", &stage.id]);
+        stage.sh_in(&fork, "cat a; echo two >> a");
+        let run = file(&stage, "fork.json", &stage.ok(&["trajectory", "export", &fork]));
+        assert_eq!(
+            stage.ok(&["replay", "--of", &fork, "--quiet"]),
+            "the same, 1 step",
+            "{:?}",
+            stage.house.mode
+        );
+        // The box that it was forked of still stands on those files, whatever it writes.
+        stage.ok(&["kill", &fork]);
+        stage.sh("echo more > b");
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{:?}", stage.house.mode);
+        stage.ok(&["reset", &stage.id]);
+        let sentence = stage.refused(&["replay", &run, "--quiet"]);
+        assert!(sentence.contains("began as a fork of") && sentence.contains("--on"), "{sentence}");
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+        // The same files are the same state, whoever made them.
+        stage.sh("echo one > a");
+        let snapshot = stage.ok(&["snapshot", &stage.id]);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{snapshot}");
+    }
+}
+
+#[test]
+fn what_was_not_to_be_on_record_is_not_on_the_record_of_a_replay() {
+    for stage in Stage::each(&["--record", "steps", "--redact", "corp-[0-9]+"]) {
+        // A command that spells it out is on no record either, and cannot be done again.
+        stage.sh("echo corp-$((100+23)) > f; echo it is corp-$((100+23))");
+        let trajectory = exported(&stage);
+        assert_eq!(trajectory["steps"][0]["observed"]["output"], "it is [redacted]\n");
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 1 step", "{:?}", stage.house.mode);
+        let taken = stage.ok(&["trajectory", "import", &run]);
+        assert_eq!(stage.ok(&["replay", "--of", &taken, "--quiet"]), "the same, 1 step");
+    }
+}
+
+#[test]
 fn what_is_said_is_done_and_not_overlooked() {
     for stage in Stage::each(&["--record", "steps"]) {
         stage.sh("true");

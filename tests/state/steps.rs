@@ -100,6 +100,34 @@ fn processes_that_are_left_are_counted() {
 }
 
 #[test]
+fn who_is_left_waits_for_something_or_is_told_to_be_at_work() {
+    let work = "echo a > a; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo b > b";
+    for stage in Stage::each(&["--record", "steps"]) {
+        let background = |line: &str| {
+            stage.ok(&["exec", &stage.id, "--background", "--shell", "--", line]);
+            events(&stage, "step").pop().expect("it is a step")
+        };
+        // Whether it ends before anybody looks is a matter of chance; here it never does unless it is waited for.
+        let step = background(work);
+        if step["state"]["at_work"].is_null() {
+            assert_eq!(step["state"]["processes"], Value::Null, "{:?}", stage.house.mode);
+            assert_eq!(changes(&stage, &step), ["a /workspace/a a\n", "a /workspace/b b\n"]);
+        }
+        let step = background("echo c > c; exec sleep 1000");
+        let processes = &step["state"]["processes"];
+        if step["state"]["at_work"].is_null() {
+            assert_eq!(processes[0], "sleep 1000", "{:?}: {processes}", stage.house.mode);
+            assert_eq!(changes(&stage, &step), ["a /workspace/c c\n"], "{:?}", stage.house.mode);
+        }
+        // One that never comes to rest is not waited for without end, and not again and again.
+        for _ in 0..2 {
+            let step = background("while :; do :; done");
+            assert_eq!(step["state"]["at_work"], true, "{:?}: {step}", stage.house.mode);
+        }
+    }
+}
+
+#[test]
 fn programs_that_work_in_one_box_at_once_get_numbers_of_their_own() {
     for stage in Stage::each(&["--record", "steps"]) {
         let start = |n: usize| {

@@ -53,7 +53,25 @@ impl Engine {
         Ok(took)
     }
 
-    fn at(root: &Path) -> Result<Engine, String> {
+    /// How long it takes to keep the state of the container and to run a command in another one with it.
+    pub(crate) fn fork(&self) -> Result<std::time::Duration> {
+        let image = format!("{}-fork", self.image);
+        let commit = CommandLine::new(&[&self.docker]).args(&["commit", &self.container, &image]);
+        let run = CommandLine::new(&[&self.docker]).args(&["run", "--rm", "--network", "none"]);
+        let run = run.args(&self.mounts).args(&[&image]).args(&TRUE);
+        let took = self.told_where(commit).time()? + self.told_where(run).time()?;
+        let removed = self.docker(&["rmi", "--force", &image], Stdio::null())?;
+        ensure!(removed.status.success(), "cannot remove an image: {}", said(&removed));
+        Ok(took)
+    }
+
+    /// The image that everything is made from.
+    pub(crate) fn image(&self) -> &str {
+        &self.image
+    }
+
+    /// An engine with its image in this directory, or why there is none.
+    pub(crate) fn at(root: &Path) -> Result<Engine, String> {
         let docker = find("docker")?;
         let info = Command::new(&docker)
             .args(["info", "--format", "{{.ServerVersion}}"])
@@ -95,12 +113,12 @@ impl Engine {
         Command::new(&self.docker).args(args).stdin(stdin).output().context("cannot run docker")
     }
 
-    pub(super) fn run(&self) -> CommandLine {
+    pub(crate) fn run(&self) -> CommandLine {
         let line = CommandLine::new(&[&self.docker]).args(&["run", "--rm", "--network", "none"]);
         self.told_where(line.args(&self.mounts).args(&[&self.image]).args(&TRUE))
     }
 
-    pub(super) fn exec(&self) -> CommandLine {
+    pub(crate) fn exec(&self) -> CommandLine {
         self.told_where(CommandLine::new(&[&self.docker]).args(&["exec", &self.container]).args(&TRUE))
     }
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use glasshouse_sandbox::{ExecSpec, Program, Sandbox};
+use glasshouse_sandbox::{ExecSpec, Program, Sandbox, SandboxSpec};
 
 use super::process::CommandLine;
 use crate::report::Measure;
-use crate::stage::{self, Stage};
+use crate::stage::Stage;
 
 /// What a fresh box fills.
 pub(super) const FRESH_ROWS: [(Measure, &str); 5] = [
@@ -23,9 +23,9 @@ pub(super) const LIVE_ROWS: [(Measure, &str); 2] =
     [(Measure::Exec, "library"), (Measure::Exec, "library-in-guest")];
 
 /// A box from nothing to nothing.
-pub(super) async fn fresh(stage: &Stage, argv: &[String]) -> Result<Vec<Duration>> {
+pub(super) async fn fresh(stage: &Stage, spec: SandboxSpec, argv: &[String]) -> Result<Vec<Duration>> {
     let start = Instant::now();
-    let sandbox = stage.house.create(stage::spec()).await?;
+    let sandbox = stage.house.create(spec).await?;
     let created = start.elapsed();
     let ran = run(&sandbox, argv).await;
     let first = start.elapsed();
@@ -36,9 +36,9 @@ pub(super) async fn fresh(stage: &Stage, argv: &[String]) -> Result<Vec<Duration
 }
 
 /// A command in the live box: as the caller sees it, and as the guest does.
-pub(super) async fn live(stage: &Stage, argv: &[String]) -> Result<Vec<Duration>> {
+pub(super) async fn live(sandbox: &Sandbox, argv: &[String]) -> Result<Vec<Duration>> {
     let start = Instant::now();
-    let in_guest = run(&stage.live, argv).await?;
+    let in_guest = run(sandbox, argv).await?;
     Ok(vec![start.elapsed(), in_guest])
 }
 

@@ -45,6 +45,10 @@ pub(crate) enum Turn {
     FreshBox(Vec<String>),
     /// A command runs in the live box, over the connection that is there.
     LiveBox(Vec<String>),
+    /// The same two in containers.
+    FreshContainer(Vec<String>),
+    /// A command runs in the live container.
+    LiveContainer(Vec<String>),
 }
 
 impl Turn {
@@ -52,8 +56,13 @@ impl Turn {
     pub(crate) async fn take(&self, stage: &Stage) -> Result<Vec<Duration>> {
         match self {
             Turn::Process(line) => Ok(vec![line.time()?]),
-            Turn::FreshBox(argv) => glass::fresh(stage, argv).await,
-            Turn::LiveBox(argv) => glass::live(stage, argv).await,
+            Turn::FreshBox(argv) => glass::fresh(stage, crate::stage::spec(), argv).await,
+            Turn::LiveBox(argv) => glass::live(&stage.live, argv).await,
+            Turn::FreshContainer(argv) => glass::fresh(stage, crate::stage::contained(), argv).await,
+            Turn::LiveContainer(argv) => match &stage.contained {
+                Ok(contained) => glass::live(contained, argv).await,
+                Err(why) => anyhow::bail!("{why}"),
+            },
         }
     }
 }
@@ -89,11 +98,17 @@ pub(crate) fn field(stage: &Stage, mode: Mode, options: &Options) -> Field {
     }
     add(&[(Measure::First, "docker")], &|| docker(&Engine::run));
     add(&glass::FRESH_ROWS, &|| Ok(Turn::FreshBox(owned(&TRUE))));
+    let contained = |turn: Turn| match &stage.contained {
+        Ok(_) => Ok(turn),
+        Err(why) => Err(Absent::Missing(why.clone())),
+    };
+    add(&[(Measure::First, "in-container")], &|| contained(Turn::FreshContainer(owned(&TRUE))));
     add(&[(Measure::First, "program")], &|| own(glass::run_line(stage, &TRUE)));
 
     add(&[(Measure::Exec, "bare")], &|| expected(tried(CommandLine::new(&TRUE))));
     add(&[(Measure::Exec, "docker")], &|| docker(&Engine::exec));
     add(&glass::LIVE_ROWS, &|| Ok(Turn::LiveBox(owned(&TRUE))));
+    add(&[(Measure::Exec, "in-container")], &|| contained(Turn::LiveContainer(owned(&TRUE))));
     add(&[(Measure::Exec, "program")], &|| own(glass::exec_line(stage, &TRUE)));
 
     let python = std::path::Path::new(PYTHON[0]).exists();

@@ -41,7 +41,7 @@ pub(crate) struct Global {
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
-        Ok(Sandboxes::open(Settings { home: self.home()? })?)
+        Ok(Sandboxes::open_with(Settings { home: self.home()? }, crate::engine::settings())?)
     }
 
     /// Where boxes are kept.
@@ -83,11 +83,12 @@ pub(crate) fn unknown_box(error: glasshouse_sandbox::Error) -> anyhow::Error {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BoxOptions {
     /// What the box is made from: `host` (this machine's programs, read-only), `dir:PATH` (a root), NAME (an
-    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH`, `docker-archive:PATH` or
-    /// `snapshot:ID` [default: host]
+    /// image that is here), `oci://NAME` (pulled if it is not), `oci-archive:PATH`, `docker-archive:PATH`,
+    /// `docker-daemon:NAME` (an image of the Docker engine, with `--runtime docker`) or `snapshot:ID`
+    /// [default: host]
     #[arg(long, value_name = "IMAGE", help_heading = "Box")]
     image: Option<Image>,
-    /// What runs it; `process` has no isolation at all
+    /// What runs it: this kernel, a Docker engine on this machine (`DOCKER_HOST`); `process` has no isolation at all
     #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime())]
     #[arg(help_heading = "Box")]
     runtime: RuntimeKind,

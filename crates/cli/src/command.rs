@@ -246,7 +246,7 @@ mod tests {
             "glass kill --all web",
             "glass run --cpu -1 -- ls",
             "glass run --pids 0 -- ls",
-            "glass run --runtime docker -- ls",
+            "glass run --runtime podman -- ls",
             "glass run --min-level vm -- ls",
             "glass create --owner 0",
             "glass create --owner -3",

@@ -3,6 +3,7 @@
 mod args;
 mod command;
 mod duration;
+mod engine;
 mod escape;
 mod home;
 mod login;

@@ -128,6 +128,8 @@ struct Agent {
     /// The directories in memory that changes go to, by the numbers of the roots: one, or two while somebody changes it.
     tops: Vec<(u64, OwnedFd)>,
     hold: Option<holding::Hold>,
+    /// Who was there when the box was last held and somebody was at work.
+    at_work: Vec<i32>,
     shutdown: bool,
     /// Commands of a deterministic box since it began.
     turns: u64,
@@ -214,6 +216,7 @@ impl Agent {
             programs: BTreeMap::new(),
             tops,
             hold: None,
+            at_work: Vec::new(),
             shutdown: false,
             turns: 0,
             pid_max,

@@ -175,6 +175,26 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     Ok(Built { start, proc: None, devpts: None, knobs, namespaces: Vec::new(), top: None })
 }
 
+/// The walls of a container: they stand already. What is left to do is done by whoever lives behind them.
+pub(crate) fn within(start: Startup) -> io::Result<Built> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &str| rustix::fs::openat(CWD, path, flags, Mode::empty());
+    let mut site = Site { proc: Some(open("/proc")?), devpts: open("/dev/pts").ok(), ..Site::default() };
+    for (index, planned) in start.plan.steps.iter().enumerate() {
+        let result = match fault(&start.plan, index) {
+            Some(errno) => on("a fault made on purpose", Err(errno)),
+            None => run(&planned.step, &start, &mut site),
+        };
+        if let Err(stumble) = result {
+            return fail(&start, index, &planned.step, stumble);
+        }
+    }
+    start.report(&Report::Ready { lacking: Vec::new() })?;
+    start.await_commit()?;
+    let Site { proc, devpts, knobs, namespaces, .. } = site;
+    Ok(Built { start, proc, devpts, knobs, namespaces, top: None })
+}
+
 fn fault(plan: &Plan, index: usize) -> Option<io::Error> {
     let fault = plan.fault.filter(|fault| fault.step == index)?;
     if fault.errno == 0 {

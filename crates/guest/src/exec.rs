@@ -355,10 +355,17 @@ impl Exec {
         !self.readers.iter().any(behind)
     }
 
-    /// Takes output. Whether it is too much.
+    /// Takes output, up to the limit and not a byte more: how much comes until a command is dead is chance. Whether
+    /// it is the first that is too much; that is then its end, also if its main process was faster than we are.
     pub(crate) fn wrote(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
-        self.log.push(stream, bytes);
-        self.cause.is_none() && self.output_bytes_max.is_some_and(|max| self.log.end() > max)
+        let room = self.output_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(self.log.end()));
+        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+        self.log.push(stream, &bytes[..fits]);
+        let too_much = fits < bytes.len() && self.cause.is_none();
+        if too_much {
+            self.cause = Some(Exit::OutputLimit);
+        }
+        too_much
     }
 
     /// The next moment at which something has to be done about it.

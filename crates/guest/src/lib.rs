@@ -54,6 +54,13 @@ pub fn serve() -> io::Result<()> {
     agent::run(build::outside(start)?)
 }
 
+/// Serves as the first process of a container, whose walls somebody else has built; the plan's few steps are those that
+/// only the first process itself can take.
+pub fn contained() -> io::Result<()> {
+    let start = startup::Startup::fetch()?;
+    agent::run(build::within(start)?)
+}
+
 /// Opens what its owner may not read, for whoever started it, until he is gone. It knows of no box.
 pub fn read() -> io::Result<()> {
     descriptor::close_from(3)?;

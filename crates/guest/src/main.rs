@@ -2,6 +2,8 @@
 //! root; `glass-guest spare` does the same, and is executed ahead of time; `glass-guest serve` serves where it is. All read
 //! their plan from the socket at descriptor 0. `glass-guest read` has no plan: it reads what its maker owns and may not
 //! read, and is asked over that socket.
+//! `glass-guest contained` is the first process of a container: it fetches its plan through a socket in a directory that was
+//! mounted for it.
 
 use std::process::ExitCode;
 
@@ -12,6 +14,7 @@ fn main() -> ExitCode {
         Some("spare") => glasshouse_guest::spare(),
         Some("read") => glasshouse_guest::read(),
         Some("serve") => glasshouse_guest::serve(),
+        Some("contained") => glasshouse_guest::contained(),
         _ => {
             eprintln!("glass-guest is started by glass, with its plan at descriptor 0");
             return ExitCode::from(2);

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::{descriptor, namespace, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{FdRole, Plan, Report};
+use glasshouse_protocol::plan::{DOOR, DOOR_SOCKET, FdRole, Plan, Report};
 
 use crate::build::SCRATCH;
 
@@ -45,16 +46,29 @@ impl Fds {
 
 impl Startup {
     pub(crate) fn receive() -> io::Result<Startup> {
-        let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed before it sent a plan");
-        Startup::receive_from(begin()?, None)?.ok_or_else(closed)
+        begin()?;
+        Startup::receive_from(descriptor::take_stdin()?, None)?.ok_or_else(closed)
     }
 
     /// Makes ready what any plan needs, and waits for one for as long as the host may want it. `None`: it never will.
     pub(crate) fn await_plan() -> io::Result<Option<Startup>> {
-        let host = begin()?;
+        begin()?;
+        let host = descriptor::take_stdin()?;
         let workshop = namespace::empty_mounts(SCRATCH)?;
         process::touch_memory();
         Startup::receive_from(host, workshop)
+    }
+
+    /// In a container there is nobody to inherit from: the host waits behind a socket in a directory that was mounted for
+    /// that. It hands the same plan and the same descriptors through it, and takes the socket away.
+    pub(crate) fn fetch() -> io::Result<Startup> {
+        begin()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let door = rustix::fs::openat(CWD, DOOR, flags, Mode::empty())?;
+        let host = descriptor::connect_at(door.as_fd(), DOOR_SOCKET)?;
+        // It was made to connect without waiting; what comes now is waited for.
+        rustix::io::ioctl_fionbio(&host, false)?;
+        Startup::receive_from(host, None)?.ok_or_else(closed)
     }
 
     fn receive_from(host: OwnedFd, workshop: Option<OwnedFd>) -> io::Result<Option<Startup>> {
@@ -99,14 +113,18 @@ impl Startup {
     }
 }
 
-/// Leaves behind what was inherited. The socket to the host.
-fn begin() -> io::Result<OwnedFd> {
+/// Leaves behind what came with the process.
+fn begin() -> io::Result<()> {
     // What the maker's own maker left open is none of the box's business: nothing but stdio is ours yet.
     descriptor::close_from(3)?;
     process::default_signals();
     // Executed from memory, it would be called by the number of a descriptor.
     let _ = rustix::thread::set_name(c"glass-guest");
-    descriptor::take_stdin()
+    Ok(())
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed before it sent a plan")
 }
 
 fn send(host: BorrowedFd<'_>, report: &Report) -> io::Result<()> {

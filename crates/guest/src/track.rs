@@ -27,6 +27,10 @@ const SPARE_MAX: usize = 8;
 const NAME_BYTES_MAX: u64 = 256;
 /// What the list of a box's mounts usually takes.
 const MOUNTS_BYTES: usize = 16 * 1024;
+/// Threads that are looked at to see whether a box is at rest; one with more is not.
+const THREADS_MAX: usize = 1024;
+/// What the kernel writes about one of them, at the most.
+const STATUS_BYTES: usize = 8 * 1024;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
 
@@ -118,6 +122,21 @@ impl Tracker {
             (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
         };
         pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
+    }
+
+    /// Whether everybody in the box beside us waits for something, all at one moment. Each is looked at twice: who waited
+    /// both times and was given no CPU in between waited all the while, so there is a moment between the looks at which
+    /// all did.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let look = || {
+            let proc = self.proc.as_ref()?;
+            let mut threads = Vec::new();
+            for (pid, _) in self.others() {
+                waiting_threads(proc.as_fd(), pid, &mut threads)?;
+            }
+            Some(threads)
+        };
+        look().is_some_and(|first| look().is_some_and(|second| second == first))
     }
 
     /// What a process calls itself: its words, or its short name where it has none. Bounded.
@@ -367,6 +386,37 @@ fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<u8> {
     buffer[..n].get(at + 2).copied()
 }
 
+/// A thread, and how often it was given a CPU and gave it back.
+type Turns = (i32, u64);
+
+/// Adds the threads of a process, if each of them waits. `None`: one is at work, or it is all over.
+fn waiting_threads(proc: BorrowedFd<'_>, pid: i32, threads: &mut Vec<Turns>) -> Option<()> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty()).ok()?;
+    for tid in pids(tasks.as_fd()) {
+        if threads.len() >= THREADS_MAX {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = openat(&tasks, format!("{tid}/status"), flags, Mode::empty()).ok()?;
+        let mut status = vec![0; STATUS_BYTES];
+        let n = rustix::io::read(&file, &mut status[..]).ok()?;
+        threads.push((tid, waiting_turns(&String::from_utf8_lossy(&status[..n]))?));
+    }
+    Some(())
+}
+
+/// How often a thread with this status was given a CPU and gave it back, if it waits now.
+fn waiting_turns(status: &str) -> Option<u64> {
+    let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    // Asleep or stopped. One that waits for a disk is served without anybody's doing.
+    if !value("State:")?.starts_with(['S', 'T', 't', 'I']) {
+        return None;
+    }
+    let count = |key| value(key)?.parse::<u64>().ok();
+    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
+}
+
 /// A zombie has no namespaces any more, so only the living are found.
 fn all_tagged(proc: BorrowedFd<'_>, tag: &[u8]) -> Vec<i32> {
     pids(proc).into_iter().filter(|&pid| tag_of(proc, pid).is_ok_and(|found| found == tag)).collect()
@@ -393,4 +443,22 @@ fn living_parent(pid: i32) -> Option<(i32, i32)> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     (state != "Z" && state != "X").then_some((pid, parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_told_with_its_turns() {
+        let status = |state: &str| {
+            format!(
+                "Name:\tState:\nState:\t{state}\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t3\n"
+            )
+        };
+        assert_eq!(waiting_turns(&status("S (sleeping)")), Some(10));
+        assert_eq!(waiting_turns(&status("R (running)")), None);
+        assert_eq!(waiting_turns(&status("D (disk sleep)")), None);
+        assert_eq!(waiting_turns("State:\tS (sleeping)\n"), None, "what is not told is not known");
+    }
 }

@@ -9,6 +9,7 @@
 //! which writes `0` to `tasks`. The one exception is the first process of a box that the v2 tree limits, which has to
 //! get out of the way once: see [`Trees::divide`].
 
+mod membership;
 mod place;
 
 use std::fs::{self, File, OpenOptions};
@@ -16,6 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+pub use membership::{Limited, Membership, of_process};
 use place::{Mount, enable};
 
 /// What a controller controls.
@@ -487,6 +489,16 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// Opens a directory of a cgroup tree so that `..` leads nowhere, for a box to make directories in, and gives it away.
+/// Whoever has it is himself in the place above: to have a process born below takes the right to that one, too.
+pub fn lend(dir: &Path, owner: u32) -> io::Result<OwnedFd> {
+    let above = dir.parent().unwrap_or(dir).join("cgroup.procs");
+    for path in [dir.to_owned(), dir.join("cgroup.procs"), dir.join("cgroup.threads"), above] {
+        named(&path, give(&path, owner))?;
+    }
+    alone(dir)
 }
 
 /// A directory as a mount of its own that is attached nowhere: from it, `..` leads back to itself. That takes root;

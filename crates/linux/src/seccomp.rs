@@ -25,7 +25,7 @@ mod tests;
 
 use std::io;
 
-pub use rules::{base, command, command_without_random};
+pub use rules::{Lists, base, command, command_without_random, lists};
 
 /// The most instructions the kernel takes in one filter.
 pub const INSTRUCTIONS_MAX: usize = 4096;

@@ -31,7 +31,7 @@ pub struct ExecSpec {
     pub background: bool,
     /// Bytes of output that are kept for later readers, head and tail.
     pub kept_output_bytes: Option<u64>,
-    /// The command is killed when it has written more than this.
+    /// The command is killed when it has written more than this; what is beyond it is thrown away.
     pub output_bytes_max: Option<u64>,
     /// Run this program that was carried in (see [`crate::Request::Carry`]) in place of the one that is named, which is
     /// then only what it is called. Since version 2; an older guest refuses what it does not know, so it is not said

@@ -96,6 +96,9 @@ pub enum Request {
         /// A fourth descriptor, if the guest has it: the directory in memory that the box's changes are in.
         #[serde(default)]
         top: bool,
+        /// Wait a moment before that, until nothing in it is at work any more: what ends at once is then gone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        settle: bool,
     },
     /// The descriptor that comes with this is of the directory in memory that the changes to one of the box's roots go
     /// to. Said by whoever holds the box, before it has that root. No reply.
@@ -170,6 +173,9 @@ pub enum Reply {
         /// What the first of those processes are, by their command lines.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
+        /// Some of them were still at work: who is there, and what they have written, is a matter of chance.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        at_work: bool,
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),

@@ -18,6 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::exec::Rlimit;
 
+/// Where a container's first process finds the host: a directory that the host mounts there, read-only. The guest's
+/// program lies in it, and the socket as long as it is needed. Below /dev, which is no part of the container's files.
+pub const DOOR: &str = "/dev/.glasshouse";
+/// The socket in it that the plan comes through.
+pub const DOOR_SOCKET: &str = "start";
+/// The guest's program in it.
+pub const DOOR_GUEST: &str = "guest";
+
 /// All that the builder and the guest are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

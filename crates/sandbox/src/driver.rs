@@ -18,7 +18,7 @@ use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::{Chunk, ExecInfo, ExecSpec, Exit, ExitReport, OutputStream, Reply, Request};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::client::{self, Link, Stream};
+use crate::client::{self, Line, Link, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Exec, ExecEvent, ExecInput, Fed, HeadTail};
 use crate::limits::{ACTS, EVENTS, RECORDED_BYTES};
@@ -43,11 +43,12 @@ pub(crate) enum Act {
         request: Request,
         answer: oneshot::Sender<Result<Reply>>,
     },
-    /// From a relay: the command runs.
+    /// From a relay: the command runs. The answer comes when that is on record.
     Started {
         exec: u64,
         spec: Box<ExecSpec>,
         step: bool,
+        recorded: oneshot::Sender<()>,
     },
     /// From a relay: the command has ended. The answer comes when that is on record.
     Ended {
@@ -86,7 +87,7 @@ pub(crate) enum Act {
 #[derive(Clone)]
 pub(crate) struct Handle {
     acts: mpsc::Sender<Act>,
-    pub(crate) link: Link,
+    pub(crate) line: Line,
 }
 
 impl Handle {
@@ -104,16 +105,16 @@ impl Handle {
 }
 
 /// Starts the driver of a box.
-pub(crate) fn start(link: Link, record: Record, steps: Steps, kept_bytes: u64) -> Handle {
+pub(crate) fn start(line: Line, record: Record, steps: Steps, kept_bytes: u64) -> Handle {
     let (acts, inbox) = mpsc::channel(ACTS);
-    let handle = Handle { acts: acts.clone(), link: link.clone() };
-    let driver = Driver { link, record, steps, acts: acts.downgrade(), kept_bytes };
+    let handle = Handle { acts: acts.clone(), line: line.clone() };
+    let driver = Driver { line, record, steps, acts: acts.downgrade(), kept_bytes };
     tokio::spawn(driver.run(inbox));
     handle
 }
 
 struct Driver {
-    link: Link,
+    line: Line,
     record: Record,
     steps: Steps,
     /// Weak: a driver whose box nobody holds any more ends.
@@ -128,12 +129,13 @@ impl Driver {
                 Act::Exec { spec, step, answer } => self.exec(spec, step, answer).await,
                 Act::Attach { exec, from, follow, answer } => self.attach(exec, from, follow, answer).await,
                 Act::Call { request, answer } => self.call(request, answer),
-                Act::Started { exec, spec, step } => {
+                Act::Started { exec, spec, step, recorded } => {
                     self.record.started(exec, &spec);
                     // What runs on is a step when it was started; its end is no part of it.
                     if step && spec.background {
                         self.step(Done { exec: Some(exec), ..Done::default() }).await;
                     }
+                    let _ = recorded.send(());
                 }
                 Act::Ended { exec, report, stdout, stderr, step, recorded } => {
                     let wall_us = report.wall_us;
@@ -143,7 +145,9 @@ impl Driver {
                     }
                     let _ = recorded.send(());
                     // A guest that is gone need not know.
-                    let _ = self.link.tell(&Request::Recorded { exec }).await;
+                    if let Ok(link) = self.line.link().await {
+                        let _ = link.tell(&Request::Recorded { exec }).await;
+                    }
                 }
                 Act::Step { done, recorded } => {
                     self.take_step(*done).await;
@@ -176,11 +180,10 @@ impl Driver {
     async fn exec(&mut self, spec: Box<ExecSpec>, step: bool, answer: oneshot::Sender<Result<Exec>>) {
         let Some(acts) = self.acts.upgrade() else { return };
         self.record.hide(spec.env.iter().map(|(_, value)| value));
-        match self.link.open(&Request::Exec(spec.clone())).await {
-            Ok(stream) => {
+        match self.open(&Request::Exec(spec.clone())).await {
+            Ok((link, stream)) => {
                 let kept_bytes = spec.kept_output_bytes.unwrap_or(self.kept_bytes);
-                let relay =
-                    Relay::new(self.link.clone(), stream, Some(Starter { spec, step, acts }), kept_bytes);
+                let relay = Relay::new(link, stream, Some(Starter { spec, step, acts }), kept_bytes);
                 tokio::spawn(relay.run(answer));
             }
             Err(e) => {
@@ -190,15 +193,21 @@ impl Driver {
     }
 
     async fn attach(&mut self, exec: u64, from: u64, follow: bool, answer: oneshot::Sender<Result<Exec>>) {
-        match self.link.open(&Request::Attach { exec, from, follow }).await {
-            Ok(stream) => {
-                let relay = Relay::new(self.link.clone(), stream, None, self.kept_bytes);
+        match self.open(&Request::Attach { exec, from, follow }).await {
+            Ok((link, stream)) => {
+                let relay = Relay::new(link, stream, None, self.kept_bytes);
                 tokio::spawn(relay.run(answer));
             }
             Err(e) => {
                 let _ = answer.send(Err(e));
             }
         }
+    }
+
+    async fn open(&self, request: &Request) -> Result<(Link, Stream)> {
+        let link = self.line.link().await?;
+        let stream = link.open(request).await?;
+        Ok((link, stream))
     }
 
     /// A short question, asked beside the loop: a silent guest holds up nobody else.
@@ -208,9 +217,10 @@ impl Driver {
             Request::Kill { exec } => self.record.signal(*exec, 9),
             _ => {}
         }
-        let link = self.link.clone();
+        let line = self.line.clone();
         tokio::spawn(async move {
-            let _ = answer.send(link.call(&request).await);
+            let asked = async { line.link().await?.call(&request).await };
+            let _ = answer.send(asked.await);
         });
     }
 }
@@ -304,7 +314,13 @@ impl Relay {
         };
         self.exec = exec;
         if let Some(Starter { spec, step, acts }) = &self.starter {
-            let _ = acts.send(Act::Started { exec, spec: spec.clone(), step: *step }).await;
+            let (recorded, wait) = oneshot::channel();
+            let started = Act::Started { exec, spec: spec.clone(), step: *step, recorded };
+            let told = acts.send(started).await.is_ok();
+            if told && *step && spec.background {
+                // It is a step as soon as it runs: whoever goes on after it finds it on record.
+                let _ = wait.await;
+            }
         }
         let input = ExecInput::new(
             exec,

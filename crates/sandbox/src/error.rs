@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Limit,
     /// The box is gone.
     Gone,
+    /// A container engine does not answer.
+    Unreachable,
     /// The box's or the host's disk is full.
     DiskFull,
     /// The kernel, the disk or the guest failed.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -169,6 +169,14 @@ impl Sandbox {
 
     /// Copies a file or a tree out of the box, as `cp -r` would. Nothing that the box says can lead outside of `to`.
     pub async fn copy_out(&self, from: &str, to: &Path) -> Result<()> {
+        if is_whole_root(Path::new(&self.info().cwd), from) {
+            let message = format!(
+                "cannot copy all of box {}: its root shows /proc, /sys, /dev and programs of the host, which are no files of \
+                 the box; name a directory in it, or take a snapshot and `glass export` that",
+                self.id()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         let stat = self.stat(from, true).await?;
         let name =
             from.trim_end_matches('/').rsplit('/').next().filter(|name| !matches!(*name, "" | "." | ".."));
@@ -317,11 +325,11 @@ impl Sandbox {
     }
 
     async fn open(&self, file: FileOp) -> Result<Stream> {
-        self.driver.link.open(&Request::File { file, user: None }).await
+        self.driver.line.link().await?.open(&Request::File { file, user: None }).await
     }
 
     async fn file(&self, file: FileOp) -> Result<FileResult> {
-        match self.driver.link.call(&Request::File { file, user: None }).await? {
+        match self.driver.line.link().await?.call(&Request::File { file, user: None }).await? {
             Reply::File(result) => Ok(result),
             other => Err(client::unexpected(&other)),
         }
@@ -595,5 +603,34 @@ impl Read for PieceReader {
                 None => return Ok(0),
             }
         }
+    }
+}
+
+/// Whether a path in a box is its root, as it is written: links are not followed.
+fn is_whole_root(cwd: &Path, path: &str) -> bool {
+    let mut depth = 0_usize;
+    for part in cwd.join(path).components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir => depth = depth.saturating_sub(1),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    depth == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_known_however_it_is_written() {
+        for path in ["/", "//", "/.", "/a/..", "..", "../../.."] {
+            assert!(is_whole_root(Path::new("/workspace"), path), "{path}");
+        }
+        for path in ["/a", ".", "", "a/..", "/a/../b"] {
+            assert!(!is_whole_root(Path::new("/workspace"), path), "{path}");
+        }
+        assert!(is_whole_root(Path::new("/"), "."));
     }
 }

@@ -20,6 +20,7 @@
 //!   incoming/blobs/           what was downloaded of layers so far
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
+//!   engine/                   the guest's program as a file, and an empty directory, once there was a container
 //! ```
 //! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it.
 
@@ -425,7 +426,7 @@ impl Drop for Claim {
         if !self.kept {
             // By name as far as that goes, which needs no descriptor; a box that was never entered has nothing else.
             let dir = self.path();
-            for file in ["alive", "sock", "box.json", "box.json~"] {
+            for file in ["alive", "sock", "box.json", "box.json~", "upper"] {
                 let _ = fs::remove_file(dir.join(file));
             }
             for part in ["top0/u", "top0/w", "top0", "work", ""] {

@@ -47,7 +47,8 @@ pub use glasshouse_protocol::{
 pub use image::{
     Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,
 };
-pub use replay::{Ground, Jumped, Replay, ReplayOptions, Replayed, StepDone};
+pub use replay::{Beginning, Ground, Jumped, Replay, ReplayOptions, Replayed, StepDone};
+pub use runtime::docker::{EngineSettings, EngineTls};
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};

@@ -77,6 +77,18 @@ pub(crate) const PTYS: u32 = 64;
 pub(crate) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// The least number of processes: the guest and one command.
 pub(crate) const PIDS_MIN: u64 = 2;
+/// The least memory that a container engine gives a container.
+pub(crate) const ENGINE_MEMORY_BYTES_MIN: u64 = 6 << 20;
+/// Open files of the first process of one of Podman's containers.
+pub(crate) const ENGINE_OPEN_FILES: u64 = 16 * 1024;
+/// Processes of each user in all of Podman's containers; those of a box are bounded by its cgroup.
+pub(crate) const ENGINE_PROCESSES: u64 = 32 * 1024;
+/// Between two looks at a list of containers that cannot be read for the moment.
+pub(crate) const LIST_AGAIN: Duration = Duration::from_millis(50);
+/// How long a container's guest may take to come to the door once the engine has started it.
+pub(crate) const DOOR_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often to ask the engine whether it still runs, meanwhile.
+pub(crate) const DOOR_LOOK: Duration = Duration::from_millis(500);
 /// Traces that are kept of boxes that are gone.
 pub(crate) const TRACES_KEPT: usize = 1000;
 /// Bytes of traces that are kept of boxes that are gone.

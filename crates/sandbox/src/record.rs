@@ -44,7 +44,12 @@ impl Record {
         }
     }
 
-    pub(crate) fn created(&mut self, info: &SandboxInfo, env: &[(String, String)]) {
+    pub(crate) fn created(
+        &mut self,
+        info: &SandboxInfo,
+        env: &[(String, String)],
+        forked_from: Option<String>,
+    ) {
         let unit = |name: &str| match name {
             "memory" | "disk" | "output" => format!("{name}_bytes"),
             "timeout" | "ttl" => format!("{name}_ms"),
@@ -68,6 +73,8 @@ impl Record {
             cwd: Some(info.cwd.clone()).filter(|cwd| !cwd.is_empty()),
             read_only: info.read_only,
             uncontrolled: info.uncontrolled.clone(),
+            forked_from,
+            redact: info.redact.clone(),
         }));
     }
 

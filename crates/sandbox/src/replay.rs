@@ -22,12 +22,12 @@ use glasshouse_protocol::{ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
     Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
 };
-use glasshouse_trace::{Blobs, Position, Reader};
+use glasshouse_trace::{Blobs, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{FILE_STEP, tree};
-use crate::limits::{MEMORY_BYTES, PIDS};
+use crate::limits::{MEMORY_BYTES, PIDS, REDACT_PATTERNS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
 use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
@@ -144,11 +144,17 @@ fn surround(spec: &mut SandboxSpec, on_record: &Map<String, Value>) {
     let limits = &mut spec.limits;
     limits.timeout = limits.timeout.or(limit("timeout_ms").map(Duration::from_millis));
     limits.output_bytes = limits.output_bytes.or(tighter("output_bytes", KEPT_OUTPUT_BYTES));
+    // What was not to be on record then is not to be on record now, and would differ if it were.
+    for pattern in on_record.get("redact").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(pattern) = pattern.as_str().filter(|pattern| can_redact(&spec.redact, pattern)) {
+            spec.redact.push(pattern.to_owned());
+        }
+    }
     if spec.runtime == RuntimeKind::Process {
         // Users, places and limits of a box are those of the host there.
         return;
     }
-    let text = |name: &str| on_record.get(name).and_then(Value::as_str).map(str::to_owned);
+    let text = |name: &str| text_of(on_record, name).map(str::to_owned);
     spec.user = spec.user.take().or_else(|| text("user"));
     spec.cwd = spec.cwd.take().or_else(|| text("cwd"));
     spec.read_only |= on_record.get("read_only").and_then(Value::as_bool).unwrap_or_default();
@@ -156,6 +162,36 @@ fn surround(spec: &mut SandboxSpec, on_record: &Map<String, Value>) {
     limits.disk_bytes = limits.disk_bytes.or(tighter("disk_bytes", MEMORY_BYTES));
     limits.memory_bytes = limits.memory_bytes.or(tighter("memory_bytes", MEMORY_BYTES));
     limits.cpus = limits.cpus.or(limit("cpu_milli").map(|milli| milli as f64 / 1000.0));
+}
+
+fn text_of<'a>(on_record: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    on_record.get(name).and_then(Value::as_str)
+}
+
+/// Whether a pattern on record can be taken over. One that matches itself was replaced, and means nothing any more.
+fn can_redact(known: &[String], pattern: &str) -> bool {
+    known.len() < REDACT_PATTERNS
+        && !known.iter().any(|other| other == pattern)
+        && !pattern.contains("[redacted]")
+        && SecretPattern::parse(pattern).is_ok()
+}
+
+/// The state that a trajectory began with, where that was not its image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// The digest of its files, if it is on record.
+    pub digest: Option<String>,
+    /// The box or the snapshot that it was forked from.
+    pub of: String,
+}
+
+impl Beginning {
+    /// What a trajectory says of it.
+    pub fn of(trajectory: &Trajectory) -> Option<Beginning> {
+        let base = trajectory.base.as_ref()?;
+        let of = text_of(&base.extra, "forked_from").or_else(|| base.image.strip_prefix("snapshot:"))?;
+        Some(Beginning { digest: base.digest.clone(), of: of.to_owned() })
+    }
 }
 
 /// A trajectory that is being replayed in a box.

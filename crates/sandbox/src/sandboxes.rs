@@ -1,23 +1,25 @@
 //! The house: all boxes of one state directory.
 
 use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_trace::{Event, Reader, Retention, SecretPattern, prune};
 use tokio::task::JoinSet;
 
-use crate::client::Link;
+use crate::client::{Line, Link};
 use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image;
 use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
+use crate::runtime::docker::EngineSettings;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
 use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
-use crate::spec::{Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::state::steps::Steps;
 use crate::threads::blocking;
 use crate::tools::{self, RustTool};
@@ -52,6 +54,8 @@ pub struct Cleaned {
     pub boxes: Vec<String>,
     /// Boxes' cgroups without a box.
     pub cgroups: usize,
+    /// Containers without a box.
+    pub containers: usize,
     /// Directories on their way out.
     pub directories: usize,
     /// Records of boxes that are gone, beyond what is kept.
@@ -71,8 +75,13 @@ impl std::fmt::Debug for Sandboxes {
 impl Sandboxes {
     /// Opens a house.
     pub fn open(settings: Settings) -> Result<Sandboxes> {
+        Sandboxes::open_with(settings, EngineSettings::default())
+    }
+
+    /// Opens a house whose boxes of the runtime `docker` are on this engine. The engine is not asked before it is needed.
+    pub fn open_with(settings: Settings, engine: EngineSettings) -> Result<Sandboxes> {
         let home = Home::open(settings.home)?;
-        let runtimes = Runtimes::new(&home)?;
+        let runtimes = Runtimes::new(&home, engine)?;
         let (children, chores, tools) = (Children::default(), Mutex::default(), Mutex::default());
         Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools }) })
     }
@@ -91,16 +100,26 @@ impl Sandboxes {
             house.inner.runtimes.get(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;
-        self.welcome(created, &spec).await
+        let forked_from = match &spec.image {
+            // Where a task begins is known by the task.
+            Image::Snapshot(name) if spec.task.is_none() => Some(name.clone()),
+            _ => None,
+        };
+        self.welcome(created, &spec, forked_from).await
     }
 
     /// Takes up a box that has just been made.
-    pub(crate) async fn welcome(&self, created: Created, spec: &SandboxSpec) -> Result<Sandbox> {
+    pub(crate) async fn welcome(
+        &self,
+        created: Created,
+        spec: &SandboxSpec,
+        forked_from: Option<String>,
+    ) -> Result<Sandbox> {
         let Created { info, stream, pidfd } = created;
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
-        record.created(&info, &spec.env);
+        record.created(&info, &spec.env, forked_from);
         match Link::start(stream).await {
             Ok(link) => Ok(self.drive(info, link, record)),
             Err(e) => {
@@ -153,6 +172,11 @@ impl Sandboxes {
         &self.inner.home
     }
 
+    /// The runtime of containers, for what no other has.
+    pub(crate) fn containers(&self) -> &crate::runtime::docker::Docker {
+        self.inner.runtimes.docker()
+    }
+
     pub(crate) fn runtime(&self, kind: RuntimeKind) -> &dyn Runtime {
         self.inner.runtimes.get(kind)
     }
@@ -168,7 +192,16 @@ impl Sandboxes {
         let kept = info.limits.iter().find(|limit| limit.name == "output").and_then(|limit| limit.amount);
         let kept = kept.unwrap_or(glasshouse_protocol::limits::KEPT_OUTPUT_BYTES);
         let steps = Steps::new(self.clone(), &info);
-        Sandbox::new(info, driver::start(link, record, steps, kept), self.clone())
+        let (house, id, pid) = (self.clone(), info.id.clone(), info.pid);
+        let line = Line::new(link, move || house.another_guest(&id, pid));
+        Sandbox::new(info, driver::start(line, record, steps, kept), self.clone())
+    }
+
+    /// A stream to the guest of a box, if its first process is another one than it was.
+    fn another_guest(&self, id: &str, pid: i32) -> Option<UnixStream> {
+        let info = self.inner.home.read_info(id).ok()??;
+        let lives = info.state == SandboxState::Running && info.pid != pid;
+        if lives { self.inner.runtimes.get(info.runtime).connect(&info).ok() } else { None }
     }
 
     /// A living box, by its id, the beginning of it, or its name.
@@ -247,7 +280,8 @@ impl Sandboxes {
             if info.recording == Recording::Snapshots {
                 house.forget_steps(&info.id)?;
             }
-            Ok(record.is_some_and(|record| record.mounted.iter().any(|name| layers::is_of_boxes(name))))
+            let made = |name: &String| layers::is_of_boxes(name) || layers::engine_of(name).is_some();
+            Ok(record.is_some_and(|record| record.mounted.iter().any(made)))
         })
         .await;
         self.inner.children.reap();
@@ -262,13 +296,33 @@ impl Sandboxes {
     pub(crate) fn sweep_later(&self) {
         let house = self.clone();
         self.chore(async move {
-            let _ = blocking(move || layers::sweep(house.home())).await;
+            let _ = blocking(move || house.sweep()).await;
         });
+    }
+
+    /// Removes layers, and an engine's images, that nobody stands on. How many; none if somebody is at work with layers.
+    pub(crate) fn sweep(&self) -> Result<usize> {
+        let swept = layers::sweep(self.home())?;
+        let Some(_alone) = self.home().store_exclusive()? else { return Ok(swept) };
+        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&layers::referenced(self.home())?);
+        match outside {
+            // They wait for the next one.
+            Err(e) if e.kind() == ErrorKind::Unreachable => Ok(swept),
+            outside => Ok(swept + outside?),
+        }
     }
 
     async fn remove_ruin(&self, id: String) -> Result<()> {
         let house = self.clone();
-        blocking(move || house.inner.runtimes.get(RuntimeKind::Native).destroy(None, &id)).await
+        blocking(move || {
+            // A container may be there, if its maker came that far.
+            let kind = match house.inner.home.box_dir(&id).join("door").is_dir() {
+                true => RuntimeKind::Docker,
+                false => RuntimeKind::Native,
+            };
+            house.inner.runtimes.get(kind).destroy(None, &id)
+        })
+        .await
     }
 
     /// Removes every box that has died. Which.
@@ -276,15 +330,22 @@ impl Sandboxes {
         self.inner.children.reap();
         let mut cleaned = Vec::new();
         for id in self.dead()? {
-            match self.inner.home.read_info(&id) {
+            let removed = match self.inner.home.read_info(&id) {
                 Ok(Some(info)) => {
                     let mut record = self.record(&info, &[]);
                     record.box_ended("ended by itself");
-                    self.remove(info).await?;
+                    self.remove(info).await
                 }
-                Ok(None) | Err(_) => self.remove_ruin(id.clone()).await?,
+                Ok(None) | Err(_) => self.remove_ruin(id.clone()).await,
+            };
+            match removed {
+                // Its engine does not answer: it stays on record as dead until one does.
+                Err(e) if e.kind() == ErrorKind::Unreachable => {}
+                removed => {
+                    removed?;
+                    cleaned.push(id);
+                }
             }
-            cleaned.push(id);
         }
         Ok(cleaned)
     }
@@ -330,6 +391,14 @@ impl Sandboxes {
                     cleaned.cgroups += 1;
                 }
             }
+            let docker = self.inner.runtimes.get(RuntimeKind::Docker);
+            // Without an engine there are no containers to be found.
+            for id in docker.traces_outside().unwrap_or_default() {
+                if !living.contains(&id) {
+                    docker.destroy(None, &id)?;
+                    cleaned.containers += 1;
+                }
+            }
             cleaned.directories = home.empty_trash()?;
             home.drop_links()?;
         }
@@ -337,7 +406,7 @@ impl Sandboxes {
             cleaned.directories += home.drop_tops(&id)?;
         }
         self.forget_lost_steps()?;
-        cleaned.layers = layers::sweep(home)?;
+        cleaned.layers = self.sweep()?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };
         let lives = |id: &str| home.box_dir(id).is_dir();
@@ -436,6 +505,12 @@ pub(crate) fn check_name(name: Option<&str>) -> Result<()> {
 pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
     check_name(spec.name.as_deref())?;
+    if let (Image::Engine(name), true) = (&spec.image, spec.runtime != RuntimeKind::Docker) {
+        let message = format!(
+            "an image of the Docker engine is for the runtime `docker`; `oci://{name}` pulls the same from its registry"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     if let Some(cwd) = &spec.cwd
         && !cwd.starts_with('/')
     {

@@ -104,6 +104,8 @@ pub enum Image {
     OciArchive(PathBuf),
     /// An archive as `docker save` writes it, which is imported.
     DockerArchive(PathBuf),
+    /// An image of the Docker engine, which pulls it if it has none of that name. Only for the runtime `docker`.
+    Engine(String),
 }
 
 impl std::str::FromStr for Image {
@@ -119,6 +121,9 @@ impl std::str::FromStr for Image {
             Some(("snapshot", name)) if !name.is_empty() => Ok(Image::Snapshot(name.into())),
             Some(("oci-archive", path)) if !path.is_empty() => Ok(Image::OciArchive(path.into())),
             Some(("docker-archive", path)) if !path.is_empty() => Ok(Image::DockerArchive(path.into())),
+            Some(("docker-daemon", name)) => {
+                name.parse::<Reference>().map(|_| Image::Engine(name.to_owned()))
+            }
             _ => match text.parse::<Reference>() {
                 Ok(_) => Ok(Image::Stored(text.to_owned())),
                 Err(_) => Err(Error::new(
@@ -143,6 +148,7 @@ impl std::fmt::Display for Image {
             Image::Remote(name) => write!(f, "oci://{name}"),
             Image::OciArchive(path) => write!(f, "oci-archive:{}", path.display()),
             Image::DockerArchive(path) => write!(f, "docker-archive:{}", path.display()),
+            Image::Engine(name) => write!(f, "docker-daemon:{name}"),
         }
     }
 }
@@ -155,17 +161,20 @@ pub enum RuntimeKind {
     Native,
     /// No isolation at all. Only when asked for by name.
     Process,
+    /// A container of a Docker engine.
+    Docker,
 }
 
 impl RuntimeKind {
     /// All of them.
-    pub const ALL: [RuntimeKind; 2] = [RuntimeKind::Native, RuntimeKind::Process];
+    pub const ALL: [RuntimeKind; 3] = [RuntimeKind::Native, RuntimeKind::Process, RuntimeKind::Docker];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             RuntimeKind::Native => "native",
             RuntimeKind::Process => "process",
+            RuntimeKind::Docker => "docker",
         }
     }
 }
@@ -175,7 +184,10 @@ impl std::str::FromStr for RuntimeKind {
 
     fn from_str(text: &str) -> Result<RuntimeKind> {
         RuntimeKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("{text:?} is no runtime; say `native` or `process`"))
+            Error::new(
+                ErrorKind::Invalid,
+                format!("{text:?} is no runtime; say `native`, `docker` or `process`"),
+            )
         })
     }
 }
@@ -352,11 +364,12 @@ mod tests {
             ("oci-archive:/a b", Image::OciArchive("/a b".into())),
             ("docker-archive:x.tar", Image::DockerArchive("x.tar".into())),
             ("snapshot:abc", Image::Snapshot("abc".into())),
+            ("docker-daemon:a/b:c", Image::Engine("a/b:c".into())),
         ] {
             assert_eq!(text.parse::<Image>().unwrap(), image);
             assert_eq!(image.to_string(), text);
         }
-        for text in ["", "dir:", "A", "oci://", "oci://../x", "docker-archive:"] {
+        for text in ["", "dir:", "A", "oci://", "oci://../x", "docker-archive:", "docker-daemon:"] {
             assert!(text.parse::<Image>().is_err(), "{text:?}");
         }
     }

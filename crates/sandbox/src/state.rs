@@ -1,5 +1,6 @@
 //! What can be done with a box's state: kept, gone back to, copied, stopped.
 
+mod beginning;
 mod changes;
 mod look;
 pub(crate) mod steps;
@@ -144,7 +145,7 @@ impl Sandboxes {
         blocking(move || {
             let snapshot = records::find(house.home(), &name)?;
             records::remove(house.home(), &snapshot.id)?;
-            layers::sweep(house.home())?;
+            house.sweep()?;
             Ok(snapshot.id)
         })
         .await
@@ -199,7 +200,7 @@ impl Sandboxes {
         let (base, spec) = self.fork_of(name).await?;
         let mut made = Vec::new();
         for _ in 0..count {
-            match self.create_on(&spec, &base).await {
+            match self.create_on(&spec, &base, Some(base.of.clone())).await {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
                     self.tidy_later(spec.runtime, None);
@@ -231,12 +232,12 @@ impl Sandboxes {
                         ),
                         _ => e,
                     })?;
-                    let image = Image::Snapshot(snapshot.id);
+                    let (of, image) = (snapshot.id.clone(), Image::Snapshot(snapshot.id));
                     let base = crate::image::resolve(home, &image)?;
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
                     let (task, deterministic) = (snapshot.task, snapshot.deterministic);
                     let spec = SandboxSpec { image, cwd, task, deterministic, ..SandboxSpec::default() };
-                    return Ok((Forked { base, _share: share }, spec));
+                    return Ok((Forked { base, of, _share: share }, spec));
                 }
             };
             let record = house.on_record(&id)?;
@@ -252,16 +253,22 @@ impl Sandboxes {
                 cwd: record.given.cwd,
                 env: record.given.env,
             };
-            Ok((Forked { base, _share: share }, SandboxSpec { name: None, owner: None, ..record.spec }))
+            let spec = SandboxSpec { name: None, owner: None, ..record.spec };
+            Ok((Forked { base, of: id, _share: share }, spec))
         })
         .await
     }
 
-    async fn create_on(&self, spec: &SandboxSpec, forked: &Forked) -> Result<Sandbox> {
+    async fn create_on(
+        &self,
+        spec: &SandboxSpec,
+        forked: &Forked,
+        forked_from: Option<String>,
+    ) -> Result<Sandbox> {
         let (house, asked, base) = (self.clone(), spec.clone(), forked.base.clone());
         let created =
             blocking(move || house.runtime(asked.runtime).create(&new_id()?, &asked, &base)).await?;
-        self.welcome(created, spec).await
+        self.welcome(created, spec, forked_from).await
     }
 
     /// Ends a box and keeps what it has written; it can be started again. Its id.
@@ -307,6 +314,8 @@ fn check_image(snapshot: &SnapshotInfo, info: &SandboxInfo) -> Result<()> {
 /// What forks stand on; kept from being swept away until they are on record.
 struct Forked {
     base: Base,
+    /// The box or the snapshot that it is of.
+    of: String,
     _share: std::fs::File,
 }
 

@@ -125,6 +125,12 @@ pub struct BoxCreated {
     /// Of a deterministic box: what may differ from run to run all the same, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncontrolled: Vec<String>,
+    /// The box or the snapshot whose files it began with, and not those of its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<String>,
+    /// Patterns of what is on no record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redact: Vec<String>,
 }
 
 /// A limit, and what enforces it.
@@ -282,6 +288,9 @@ pub struct StepState {
     /// The processes that were left, by their command lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
+    /// Some of them were still at work.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_work: bool,
     /// How many paths differ from the state before.
     pub changed: u64,
     /// The first of them, a JSON array; see `docs/trace-format.md`.
@@ -397,7 +406,16 @@ impl Step {
         if let Some(end) = end {
             each_text_of_end(end, visit);
         }
-        if let Some(StepState { digest, racy: _, processes, changed: _, changes: _, took_us: _ }) = state {
+        if let Some(StepState {
+            digest,
+            racy: _,
+            processes,
+            at_work: _,
+            changed: _,
+            changes: _,
+            took_us: _,
+        }) = state
+        {
             visit(digest);
             processes.iter_mut().for_each(visit);
         }
@@ -419,9 +437,11 @@ impl BoxCreated {
             cwd,
             read_only: _,
             uncontrolled,
+            forked_from,
+            redact,
         } = self;
         let texts = [id, runtime, level, image].into_iter().chain(name).chain(user).chain(cwd);
-        texts.chain(uncontrolled).for_each(&mut *visit);
+        texts.chain(forked_from).chain(uncontrolled).chain(redact).for_each(&mut *visit);
         each_name(env_names, visit);
         *limits = std::mem::take(limits)
             .into_iter()

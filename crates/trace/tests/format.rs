@@ -156,12 +156,15 @@ fn created() -> impl Strategy<Value = Event> {
         (any::<u64>(), any::<String>()).prop_map(|(value, mechanism)| LimitInForce { value, mechanism });
     let limits = btree_map(any::<String>(), limit, 0..3);
     let labels = btree_map(any::<String>(), any::<String>(), 0..3);
-    let names = (vec("[^=]*", 0..3), vec(any::<String>(), 0..3));
+    let more = (vec(any::<String>(), 0..3), option::of(any::<String>()), vec(any::<String>(), 0..3));
+    let names = (vec("[^=]*", 0..3), more);
     let place = any::<(Option<String>, Option<String>, bool)>();
     (any::<[String; 4]>(), option::of(any::<String>()), limits, labels, names, place).prop_map(
-        |([id, runtime, level, image], name, limits, labels, (env_names, uncontrolled), place)| {
+        |([id, runtime, level, image], name, limits, labels, (env_names, more), place)| {
             let (user, cwd, read_only) = place;
+            let (uncontrolled, forked_from, redact) = more;
             let who = BoxCreated { id, name, runtime, level, image, ..BoxCreated::default() };
+            let who = BoxCreated { forked_from, redact, ..who };
             let how = BoxCreated { limits, labels, env_names, user, cwd, read_only, uncontrolled, ..who };
             Event::BoxCreated(how)
         },

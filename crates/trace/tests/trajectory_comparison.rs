@@ -42,6 +42,14 @@ fn file(path: &str, text: &str) -> FileChange {
     }
 }
 
+fn left(processes: &[&str], at_work: bool) -> Observed {
+    let processes = Some(processes.iter().map(|name| (*name).to_owned()).collect());
+    Observed {
+        state: Some(StateAfter { processes, at_work, ..StateAfter::default() }),
+        ..Observed::default()
+    }
+}
+
 /// What differs, and the rules by which something was overlooked.
 fn compared(strictness: Strictness, old: &Observed, new: &Observed) -> (Vec<Difference>, Vec<(String, u64)>) {
     let mut comparer = Comparer::new(strictness, &[]).unwrap();
@@ -274,4 +282,41 @@ fn differences_are_bounded() {
     let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
     let divergence = comparer.observed(1, &many("a"), &many("b")).unwrap();
     assert_eq!((divergence.differences.len(), divergence.untold), (100, 400));
+}
+
+#[test]
+fn who_is_left_is_no_difference_while_somebody_is_at_work() {
+    let (none, one) = (left(&[], false), left(&["make"], true));
+    let told = vec![("processes-at-work".to_owned(), 1)];
+    assert_eq!(compared(Strictness::Normal, &none, &one), (Vec::new(), told.clone()));
+    assert_eq!(compared(Strictness::Normal, &one, &none), (Vec::new(), told));
+    assert_eq!(compared(Strictness::Normal, &one, &one), (Vec::new(), Vec::new()));
+    assert_eq!(compared(Strictness::Strict, &none, &one).0.len(), 1);
+    assert_eq!(aspects(&none, &left(&["sleep 1000"], false)), [Aspect::Processes]);
+}
+
+#[test]
+fn what_was_cut_at_its_limit_is_compared_as_far_as_both_have_it() {
+    let flood = |out: &str, err: &str| Observed {
+        stderr: Some(err.into()),
+        end: Some(Exit::OutputLimit),
+        ..output(out)
+    };
+    let (long, short) = (flood("a\nb\nc\nd", "x\n"), flood("a\nb\nc", "x\ny\n"));
+    let told = vec![("output-limit".to_owned(), 2)];
+    assert_eq!(compared(Strictness::Normal, &long, &short), (Vec::new(), told));
+    assert_eq!(compared(Strictness::Strict, &long, &short).0.len(), 2);
+    // What both have is compared, and so is what somebody wrote who was not cut off.
+    assert_eq!(aspects(&long, &flood("a\nB\nc\n", "x\n")), [Aspect::Output]);
+    assert_eq!(aspects(&long, &flood("a\nb\n", "X\n")), [Aspect::Stderr]);
+    assert_eq!(aspects(&output("a\nb\n"), &output("a\n")), [Aspect::Output]);
+    // A cut may go through noise, or through a letter.
+    let (one, two) = (flood("at 12:30:01\nat 12:3", ""), flood("at 12:30:02\nat 12:4", ""));
+    assert_eq!(aspects(&one, &two), []);
+    assert_eq!(aspects(&flood("\0\0\0", ""), &flood("\0\0", "")), []);
+    assert_eq!(aspects(&flood("\0\0\0", ""), &flood("\0a", "")), [Aspect::Output]);
+    // Behind a gap in the record, nobody knows which line is which.
+    let gap =
+        |bytes: u64, tail: &str| flood(&format!("a\n\n[{bytes} bytes are not on record]\n{tail}\n"), "");
+    assert_eq!(aspects(&gap(10, "y"), &gap(11, "z")), []);
 }

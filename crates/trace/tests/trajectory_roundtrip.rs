@@ -77,13 +77,15 @@ fn change() -> impl Strategy<Value = FileChange> {
 }
 
 fn state() -> impl Strategy<Value = StateAfter> {
-    (words(), any::<bool>(), vec(change(), 0..3), 0..3u64, of(vec(words(), 0..3)), of(words())).prop_map(
-        |(digest, racy, changes, changes_cut, processes, snapshot)| StateAfter {
+    let left = (of(vec(words(), 0..3)), any::<bool>());
+    (words(), any::<bool>(), vec(change(), 0..3), 0..3u64, left, of(words())).prop_map(
+        |(digest, racy, changes, changes_cut, (processes, at_work), snapshot)| StateAfter {
             digest,
             racy,
             changes,
             changes_cut,
             processes,
+            at_work,
             snapshot,
         },
     )

@@ -26,6 +26,7 @@ impl Gc {
             output::print_json(&json!({
                 "boxes": cleaned.boxes,
                 "cgroups": cleaned.cgroups,
+                "containers": cleaned.containers,
                 "directories": cleaned.directories,
                 "traces": cleaned.traces,
                 "blobs": cleaned.blobs,
@@ -43,6 +44,7 @@ fn sentence(cleaned: &Cleaned) -> String {
     let counts = [
         (cleaned.boxes.len(), "box", "boxes"),
         (cleaned.cgroups, "cgroup", "cgroups"),
+        (cleaned.containers, "container", "containers"),
         (cleaned.directories, "directory", "directories"),
         (cleaned.traces, "trace", "traces"),
         (cleaned.blobs, "blob", "blobs"),
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn only_what_was_removed_is_named() {
         let boxes = vec!["a".to_owned(), "b".to_owned()];
-        let mut cleaned = Cleaned { boxes, cgroups: 0, directories: 1, traces: 0, blobs: 0, layers: 0 };
+        let mut cleaned = Cleaned { boxes, directories: 1, ..Cleaned::default() };
         assert_eq!(sentence(&cleaned), "removed 2 boxes, 1 directory");
         (cleaned.boxes, cleaned.directories) = (Vec::new(), 0);
         assert_eq!(sentence(&cleaned), "there was nothing to remove");

@@ -309,7 +309,7 @@ pub(super) async fn fetch(
     signals: &mut Signals,
 ) -> Result<Option<Fetched>> {
     let info = match image {
-        Image::Host | Image::Directory(_) | Image::Snapshot(_) => return Ok(None),
+        Image::Host | Image::Directory(_) | Image::Snapshot(_) | Image::Engine(_) => return Ok(None),
         Image::Stored(name) => house.image(name).await?,
         Image::Remote(name) => match house.image(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -335,12 +335,13 @@ pub(super) fn own_command(info: Option<&ImageInfo>) -> Result<Vec<String>> {
     let Some(info) = info else {
         bail!("there is nothing to run: this image has no command of its own; say one after `--`")
     };
-    let command = [info.config.entrypoint.clone(), info.config.cmd.clone()].concat();
+    something(&info.name, [info.config.entrypoint.clone(), info.config.cmd.clone()].concat())
+}
+
+/// A command of an image's own, unless it is none.
+pub(super) fn something(image: &str, command: Vec<String>) -> Result<Vec<String>> {
     if command.is_empty() {
-        bail!(
-            "there is nothing to run: the image {} has no command of its own; say one after `--`",
-            info.name
-        );
+        bail!("there is nothing to run: the image {image} has no command of its own; say one after `--`");
     }
     Ok(command)
 }

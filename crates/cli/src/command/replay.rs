@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use glasshouse_sandbox::{
-    ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec, ToolsSpec,
+    Beginning, ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec,
+    ToolsSpec,
 };
 use glasshouse_trace::trajectory::{Format, Step, Strictness, Trajectory};
 use serde_json::{Value, json};
@@ -206,14 +207,18 @@ impl Replay {
         if let Some(Fetched::Stopped(signal)) = fetch(global, house, &mut spec.image, signals).await? {
             return Ok((Made::Stopped(signal), true));
         }
-        let first = make_either(house, spec.clone(), task.clone(), signals).await;
+        // Whoever names an image or a task means that.
+        let named = self.the_box.image()?.is_some() || !self.task.is_empty();
+        let beginning = Beginning::of(trajectory).filter(|_| !named);
+        let ground = Start { task, beginning, needed: !self.output_only };
+        let first = make_either(house, spec.clone(), ground.clone(), signals).await;
         let made = match first {
             // Nobody asked for the limits that are on record, so they need not be refused; but it is told.
             Err(error) if is_unsupported(&error) && spec.limits != asked_limits => {
                 global.say(&format!("replaying without the limits on record: {}", output::sentence(&error)));
                 let Limits { timeout, output_bytes, .. } = spec.limits;
                 let limits = Limits { timeout, output_bytes, ..asked_limits };
-                make_either(house, SandboxSpec { limits, ..spec }, task, signals).await?
+                make_either(house, SandboxSpec { limits, ..spec }, ground, signals).await?
             }
             first => first?,
         };
@@ -221,16 +226,55 @@ impl Replay {
     }
 }
 
-/// Makes a box, of a task if there is one.
+/// What a fresh box begins with, where that is not its image.
+#[derive(Debug, Clone)]
+struct Start {
+    task: Option<TaskSpec>,
+    beginning: Option<Beginning>,
+    /// Another one will not do.
+    needed: bool,
+}
+
+/// Makes a box: on the state that the trajectory began with, of its task, or of its image.
 async fn make_either(
     house: &Sandboxes,
     spec: SandboxSpec,
-    task: Option<TaskSpec>,
+    start: Start,
     signals: &mut Signals,
 ) -> Result<Made> {
-    match task {
-        Some(task) => task::make(house, spec, task, signals).await,
-        None => make(house, spec, signals).await,
+    let Start { task, beginning, needed } = start;
+    if let Some(Beginning { of, digest: Some(digest) }) = &beginning
+        && let Some(made) = make_like(house, &spec, digest, of, signals).await?
+    {
+        return Ok(made);
+    }
+    match (task, beginning) {
+        (Some(task), _) => task::make(house, spec, task, signals).await,
+        (None, Some(Beginning { of, digest: Some(digest) })) if needed => bail!(
+            "the trajectory began as a fork of {of}, and no snapshot or box here has those files (digest {digest}); name a \
+             box that has them with --on, or `--output-only`, which compares only what is written"
+        ),
+        // What was not recorded is not compared, and a snapshot is known by its name, too.
+        (None, _) => make(house, spec, signals).await,
+    }
+}
+
+async fn make_like(
+    house: &Sandboxes,
+    spec: &SandboxSpec,
+    digest: &str,
+    of: &str,
+    signals: &mut Signals,
+) -> Result<Option<Made>> {
+    match signals.through(house.create_like(spec.clone(), digest, Some(of))).await {
+        Ok((made, None)) => Ok(made?.map(Made::Box)),
+        Ok((made, Some(signal))) => {
+            if let Ok(Some(sandbox)) = made {
+                remove(&sandbox, signals).await?;
+            }
+            Ok(Some(Made::Stopped(signal)))
+        }
+        Err(Impatient { signal }) => Ok(Some(Made::Stopped(signal))),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::SandboxSpec;
+use glasshouse_sandbox::{Image, SandboxSpec};
 
 use super::create::{Made, make, remove};
 use super::exec::Foreground;
-use super::image::{Fetched, fetch, own_command};
+use super::image::{Fetched, fetch, own_command, something};
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::session::signal_code;
 use crate::signals::Signals;
@@ -52,9 +52,10 @@ impl Run {
             Some(Fetched::Image(info)) => Some(info),
             None => None,
         };
-        let command = match self.command.is_empty() {
-            true => own_command(fetched.as_deref())?,
-            false => self.command,
+        let command = match (self.command.is_empty(), &spec.image) {
+            (true, Image::Engine(name)) => something(name, house.engine_command(name).await?)?,
+            (true, _) => own_command(fetched.as_deref())?,
+            (false, _) => self.command,
         };
         let exec = self.options.spec(part, &command)?;
         let sandbox = match make(&house, spec, &mut signals).await? {

@@ -154,7 +154,9 @@ impl Agent {
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
-            Request::Hold { kill, stop, top } => self.hold(n, stream, holding::Wish { kill, stop, top })?,
+            Request::Hold { kill, stop, top, settle } => {
+                self.hold(n, stream, holding::Wish { kill, stop, top, settle })?
+            }
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {

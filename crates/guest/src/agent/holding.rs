@@ -3,8 +3,12 @@
 //! ```text
 //!            hold{kill}              nobody is left                release, or the holder is gone
 //!  free ────────────────▶ clearing ────────────────▶ held ────────────────────────────────────▶ free
-//!    └──────────────── hold ─────────────────────────▲ │ others' requests wait in their sockets
+//!    ├──────────────── hold ─────────────────────────▲ │ others' requests wait in their sockets
+//!    └─ hold{settle} ─▶ settling ─ all wait for something, or SETTLE_MAX ─▲
 //! ```
+//! A box in which everybody waits, at one and the same moment, is at rest: nothing more comes of it but by the clock or from
+//! outside. So what is seen of it then is the same in every run, however busy the machine is. What is still at work when the
+//! time is up is told as such.
 
 use super::*;
 
@@ -18,6 +22,19 @@ const CLEARING_LOOK: Duration = Duration::from_millis(1);
 /// How long those that were stopped may stand in the way of others, before they are let go and stopped anew.
 const STUCK_MAX: Duration = Duration::from_millis(20);
 
+/// How long what is at work in a box is waited for, until it ends or waits for something itself, and how often it is looked
+/// at meanwhile at the least: on a machine that stood still all the while, nobody could do anything.
+const SETTLE_MAX: Patience = Patience { time: Duration::from_millis(500), looks: 100 };
+/// The same while a command runs that somebody waits for, and as long as somebody is there for whom it was not enough the
+/// last time.
+const SETTLE_AGAIN_MAX: Patience = Patience { time: Duration::from_millis(2), looks: 2 };
+
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    time: Duration,
+    looks: u32,
+}
+
 /// What whoever holds the box wants beside that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
@@ -27,6 +44,8 @@ pub(super) struct Wish {
     pub(super) stop: bool,
     /// The top, if that is in memory.
     pub(super) top: bool,
+    /// Nothing at work in it, if that is soon so.
+    pub(super) settle: bool,
 }
 
 /// Who holds the box.
@@ -43,6 +62,10 @@ pub(super) struct Hold {
     frozen: bool,
     /// When they are let go for a moment, if not all stand still by then.
     again: Instant,
+    /// Those that are at work have until then to come to rest, and are looked at so often.
+    settle_until: Option<(Instant, u32)>,
+    /// They did not.
+    at_work: bool,
 }
 
 impl Agent {
@@ -72,8 +95,18 @@ impl Agent {
         }
         let now = Instant::now();
         let (until, again) = (Some(now + CLEARING_MAX), now + STUCK_MAX);
+        // What somebody waits for is at work by his will, and is nothing that was left behind.
+        let awaited = self.execs.values().any(|exec| exec.main.is_none() && !exec.background);
+        let is_known = |(pid, _): &(i32, bool)| self.at_work.contains(pid);
+        let known = !self.at_work.is_empty() && self.tracker.others().iter().any(is_known);
+        let patience = match awaited || known {
+            true => SETTLE_AGAIN_MAX,
+            false => SETTLE_MAX,
+        };
+        let settle_until = wish.settle.then(|| (now + patience.time, patience.looks));
+        let (stopped, frozen, at_work) = (Vec::new(), false, false);
         self.hold =
-            Some(Hold { connection: n, stream, wish, until, stopped: Vec::new(), frozen: false, again });
+            Some(Hold { connection: n, stream, wish, until, stopped, frozen, again, settle_until, at_work });
         if wish.kill {
             let running: Vec<u64> = self.running().collect();
             for id in running {
@@ -88,6 +121,21 @@ impl Agent {
         let Some(hold) = self.hold.as_mut() else { return Ok(()) };
         let Some(until) = hold.until else { return Ok(()) };
         let mut others = self.tracker.others();
+        if let Some((settle_until, looks)) = hold.settle_until {
+            hold.at_work = !others.is_empty() && !self.tracker.is_at_rest();
+            let now = Instant::now();
+            if hold.at_work && (now < settle_until || looks > 0) {
+                hold.settle_until = Some((settle_until, looks.saturating_sub(1)));
+                return Ok(());
+            }
+            hold.settle_until = None;
+            hold.again = now + STUCK_MAX;
+            others = self.tracker.others();
+            self.at_work = match hold.at_work {
+                true => others.iter().map(|&(pid, _)| pid).collect(),
+                false => Vec::new(),
+            };
+        }
         let signal = |pid: i32, signal: rustix::process::Signal| {
             // Gone by itself in this moment.
             let _ = process::signal_pid(pid, signal.as_raw());
@@ -130,7 +178,7 @@ impl Agent {
             let tops =
                 self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
             let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
-            let reply = Reply::Held { processes, generation, names };
+            let reply = Reply::Held { processes, generation, names, at_work: hold.at_work };
             let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
             if connection.reply_with(stream, &reply, &fds).is_err() {
                 return self.disconnect(n);

@@ -51,6 +51,32 @@ fn command_and(others: Code) -> Filter {
     Filter { insns: on_arch(if_one_of(&[NATIVE_ARCH], by_number, kill())) }
 }
 
+/// The calls by name, for whoever has to tell them to a container engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// These pass.
+    pub allowed: Vec<&'static str>,
+    /// These pass or fail by their arguments.
+    pub judged: Vec<&'static str>,
+    /// These fail with EPERM.
+    pub refused: Vec<&'static str>,
+    /// These, and all others, fail with ENOSYS.
+    pub absent: Vec<&'static str>,
+}
+
+/// The lists that [`base`] is made of.
+pub fn lists() -> Lists {
+    let name = |call: &table::Call| call.name.trim_start_matches("SYS_");
+    let names =
+        |groups: &[&'static [table::Call]]| groups.iter().flat_map(|group| group.iter().map(name)).collect();
+    Lists {
+        allowed: names(table::ALLOWED),
+        judged: names(table::JUDGED),
+        refused: names(table::REFUSED),
+        absent: names(table::ABSENT),
+    }
+}
+
 /// What to do with each known number.
 fn verdicts() -> BTreeMap<u32, Code> {
     let lists =

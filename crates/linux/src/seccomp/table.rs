@@ -8,7 +8,6 @@ use libc::*;
 
 /// A system call.
 pub(super) struct Call {
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests name the call they fail on"))]
     pub(super) name: &'static str,
     pub(super) number: u32,
 }
@@ -156,6 +155,17 @@ pub(super) const REFUSED: &[&[Call]] = &[
         SYS_iopl SYS_ioperm SYS_modify_ldt SYS_create_module SYS_get_kernel_syms SYS_query_module SYS_uselib
         SYS_ustat SYS_sysfs SYS__sysctl
     ],
+];
+
+/// Calls that pass or fail by their arguments: see [`super::rules`].
+pub(super) const JUDGED: &[&[Call]] = &[
+    calls![
+        SYS_socket SYS_socketpair SYS_ioctl SYS_personality SYS_mknodat SYS_renameat2 SYS_prctl
+        SYS_sched_setscheduler SYS_ioprio_set SYS_sync SYS_syncfs SYS_prlimit64 SYS_sched_setaffinity
+        SYS_setpriority
+    ],
+    #[cfg(target_arch = "x86_64")]
+    calls![SYS_mknod],
 ];
 
 /// Calls that fail with ENOSYS, because their users have another way when the kernel lacks them.

@@ -494,3 +494,10 @@ except OSError as error: print(error.errno == errno.EAFNOSUPPORT)
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.stdout, b"True\n");
 }
+
+#[test]
+fn the_names_of_judged_calls_are_those_that_are_judged() {
+    let named: BTreeSet<u32> = table::JUDGED.iter().copied().flatten().map(|call| call.number).collect();
+    let judged: BTreeSet<u32> = super::rules::judged().into_iter().map(|(number, _)| number).collect();
+    assert_eq!(named, judged);
+}

@@ -3,6 +3,10 @@
 //! The guest is hostile: its frames are checked before they are believed, what it sends on a stream is held against
 //! the credit that it was given, and one word out of place closes the link for good.
 
+mod line;
+
+pub(crate) use line::Line;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};

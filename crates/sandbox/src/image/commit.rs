@@ -23,6 +23,14 @@ pub(super) fn commit(home: &Home, snapshot: &SnapshotInfo, name: &str) -> Result
     let store = home.store_shared()?;
     let before = store::image(home, name).is_ok();
     let mut chain = snapshot.chain.clone();
+    if let Some(image) = layers::engine_image(&chain) {
+        let message = format!(
+            "snapshot {} is of a container, and an image of the engine already: `docker tag {image} {name}` names it; \
+             `glass export` takes it elsewhere",
+            snapshot.id
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     let mut config = ImageConfig::default();
     match &snapshot.image {
         Image::Host => {
@@ -42,7 +50,7 @@ pub(super) fn commit(home: &Home, snapshot: &SnapshotInfo, name: &str) -> Result
         Image::Stored(image) | Image::Remote(image) => {
             config = store::image(home, image).map(|info| info.config).unwrap_or_default();
         }
-        Image::Snapshot(_) | Image::OciArchive(_) | Image::DockerArchive(_) => {}
+        Image::Snapshot(_) | Image::OciArchive(_) | Image::DockerArchive(_) | Image::Engine(_) => {}
     }
     config.env = snapshot.env.clone();
     config.user = snapshot.user.clone();

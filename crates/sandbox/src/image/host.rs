@@ -17,7 +17,7 @@ use crate::snapshot::layers;
 use crate::spec::Image;
 
 /// Counted up when what the layer holds changes.
-const LAYER_VERSION: u32 = 2;
+const LAYER_VERSION: u32 = 3;
 /// Top-level names that are the host's programs.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and trees of the host's /etc that programs need and that hold no secret.
@@ -32,6 +32,11 @@ const COPIED: [&str; 9] = [
     "protocols",
     "mime.types",
 ];
+/// Further trees of /etc, each for one version of what it belongs to: a beginning and an end of their names. Debian's Java
+/// looks there for the list of its machines, and does not start without.
+const COPIED_BY_NAME: [(&str, &str); 1] = [("java-", "-openjdk")];
+/// So many of those, at the most.
+const COPIED_BY_NAME_MAX: usize = 16;
 /// A tree of /etc that is larger than this is not copied further.
 const COPY_ENTRIES_MAX: usize = 20_000;
 
@@ -88,8 +93,8 @@ fn fingerprint() -> u64 {
     for name in PROGRAMS {
         fs::read_link(Path::new("/").join(name)).ok().hash(&mut hasher);
     }
-    for name in COPIED {
-        if let Ok(meta) = fs::symlink_metadata(Path::new("/etc").join(name)) {
+    for name in copied(Path::new("/etc")) {
+        if let Ok(meta) = fs::symlink_metadata(Path::new("/etc").join(&name)) {
             (name, meta.mtime(), meta.mtime_nsec(), meta.ino(), meta.len()).hash(&mut hasher);
         }
     }
@@ -167,10 +172,27 @@ fn fill(root: &Path) -> std::io::Result<()> {
     }
     symlink("../usr/lib/os-release", root.join("etc/os-release"))?;
     let mut left = COPY_ENTRIES_MAX;
-    for name in COPIED {
-        copy(&Path::new("/etc").join(name), &root.join("etc").join(name), &mut left)?;
+    for name in copied(Path::new("/etc")) {
+        copy(&Path::new("/etc").join(&name), &root.join("etc").join(&name), &mut left)?;
     }
     Ok(())
+}
+
+/// What is copied of the host's /etc.
+fn copied(etc: &Path) -> Vec<String> {
+    let is_wanted = |name: &String| {
+        let matches = |(start, end): &(&str, &str)| {
+            name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).is_some()
+        };
+        COPIED_BY_NAME.iter().any(matches)
+    };
+    let entries = fs::read_dir(etc).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut named: Vec<String> =
+        dirs.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_wanted).collect();
+    named.sort_unstable();
+    named.truncate(COPIED_BY_NAME_MAX);
+    COPIED.into_iter().map(str::to_owned).chain(named).collect()
 }
 
 /// Copies files and links that everybody may read, and nothing else.
@@ -195,4 +217,28 @@ fn copy(from: &Path, to: &Path, left: &mut usize) -> std::io::Result<()> {
         fs::write(to, fs::read(from)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_java_needs_is_copied_and_nothing_that_is_only_called_alike() {
+        let etc = tempfile::tempdir().unwrap();
+        for dir in ["java-17-openjdk", "java-21-openjdk", "java", "java-17-openjdk.d", "ssh"] {
+            fs::create_dir(etc.path().join(dir)).unwrap();
+        }
+        fs::write(etc.path().join("java-8-openjdk"), "a file").unwrap();
+        symlink("/root", etc.path().join("java-9-openjdk")).unwrap();
+        assert_eq!(copied(etc.path())[COPIED.len()..], ["java-17-openjdk", "java-21-openjdk"]);
+        // What only its owner may read stays where it is.
+        let (from, to) = (etc.path().join("java-17-openjdk"), etc.path().join("copy"));
+        for (name, mode) in [("jvm.cfg", 0o644), ("jmxremote.password", 0o600)] {
+            fs::write(from.join(name), name).unwrap();
+            fs::set_permissions(from.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        copy(&from, &to, &mut 100).unwrap();
+        assert!(to.join("jvm.cfg").exists() && !to.join("jmxremote.password").exists());
+    }
 }

@@ -61,6 +61,12 @@ impl Sandboxes {
         store::image(self.home(), name)
     }
 
+    /// What an image of the engine runs when nobody says what, by its name there. The engine fetches it if need be.
+    pub async fn engine_command(&self, name: &str) -> Result<Vec<String>> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || house.containers().own_command(&name)).await
+    }
+
     /// Forgets an image, and removes those of its layers that nobody needs.
     pub async fn remove_image(&self, name: &str) -> Result<ImageInfo> {
         let (home, name) = (self.home().clone(), name.to_owned());

@@ -80,6 +80,16 @@ pub(crate) fn resolve(home: &Home, image: &Image) -> Result<Base> {
         Image::Directory(path) => directory(path),
         Image::Snapshot(name) => snapshot(home, name),
         Image::Stored(name) | Image::Remote(name) => stored(home, name),
+        // What it is made of, the engine says when it is asked for a box.
+        Image::Engine(_) => Ok(Base {
+            image: image.clone(),
+            chain: Vec::new(),
+            layers: Vec::new(),
+            trees: Vec::new(),
+            user: String::new(),
+            cwd: String::new(),
+            env: Vec::new(),
+        }),
         Image::OciArchive(path) | Image::DockerArchive(path) => {
             let message = format!("cannot use {} as image: it has not been imported", path.display());
             Err(Error::new(ErrorKind::Invalid, message))

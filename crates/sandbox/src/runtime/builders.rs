@@ -72,6 +72,12 @@ impl Builder {
         Ok(Builder { process: Process(Some(process)), stream: UnixStream::from(ours), user, is_spare })
     }
 
+    /// One that somebody else has executed, and watches.
+    pub(super) fn met(stream: UnixStream) -> Builder {
+        let (process, user, is_spare) = (Process(None), rustix::process::geteuid(), false);
+        Builder { process, stream, user, is_spare }
+    }
+
     /// Collects it: it has ended, or is about to. The stream is its box's from now on.
     pub(super) fn collect(self) -> UnixStream {
         self.process.collect();

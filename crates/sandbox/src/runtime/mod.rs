@@ -3,12 +3,14 @@
 //! Commands, files and terminals go over the connection to the guest, which does not know which runtime it lives in.
 
 mod builders;
+pub(crate) mod docker;
 pub(crate) mod native;
 mod process;
 mod start;
 
 pub(crate) use start::reader;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +56,7 @@ pub struct Feature {
 pub(crate) struct Created {
     pub(crate) info: SandboxInfo,
     pub(crate) stream: UnixStream,
-    /// Its first process, which is a child of ours.
+    /// Its first process, which is a child of ours, or a container's.
     pub(crate) pidfd: OwnedFd,
 }
 
@@ -77,6 +79,8 @@ pub(crate) struct Still<'a> {
     pub(crate) processes: u64,
     /// What the first of them are, by their command lines.
     pub(crate) names: &'a [String],
+    /// Some of them were not at rest when they were stopped.
+    pub(crate) at_work: bool,
 }
 
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they
@@ -124,6 +128,10 @@ pub(crate) trait Runtime: Send + Sync {
     }
     /// The ids of boxes that have something outside of the home, so that nothing is forgotten.
     fn traces_outside(&self) -> Result<Vec<String>>;
+    /// Removes what it keeps of states outside of the home that none of these layers names. How many.
+    fn sweep(&self, _used: &BTreeSet<String>) -> Result<usize> {
+        Ok(0)
+    }
 }
 
 /// What a runtime has decided and found about a box.
@@ -191,21 +199,29 @@ fn process_start(pid: i32) -> Result<u64> {
 pub(crate) struct Runtimes {
     native: Arc<native::Native>,
     process: Arc<process::Process>,
+    docker: Arc<docker::Docker>,
 }
 
 impl Runtimes {
-    pub(crate) fn new(home: &Home) -> Result<Runtimes> {
+    pub(crate) fn new(home: &Home, engine: docker::EngineSettings) -> Result<Runtimes> {
         let trees = native::discover_trees(home)?;
         Ok(Runtimes {
             native: Arc::new(native::Native::new(home.clone(), trees.clone())),
-            process: Arc::new(process::Process::new(home.clone(), trees)),
+            process: Arc::new(process::Process::new(home.clone(), trees.clone())),
+            docker: Arc::new(docker::Docker::new(home.clone(), trees, engine)),
         })
+    }
+
+    /// What only containers have.
+    pub(crate) fn docker(&self) -> &docker::Docker {
+        &self.docker
     }
 
     pub(crate) fn get(&self, kind: RuntimeKind) -> &dyn Runtime {
         match kind {
             RuntimeKind::Native => &*self.native,
             RuntimeKind::Process => &*self.process,
+            RuntimeKind::Docker => &*self.docker,
         }
     }
 }

@@ -116,6 +116,22 @@ pub(super) fn start(
     }
 }
 
+/// Sends a plan to a guest that somebody else has started, and listens until it is ready.
+pub(super) fn greet(
+    stream: UnixStream,
+    pid: i32,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<Ready, Failed> {
+    let pidfd = process::open(pid).context("watch the box's first process")?;
+    let mut watch = Watch::new(Builder::met(stream));
+    watch.send(plan, fds)?;
+    watch.listen()?;
+    let Watch { lacking, builder, .. } = watch;
+    let stream = builder.keep();
+    Ok(Ready { pid, pidfd, lacking, stream, committed: false })
+}
+
 /// Has a builder carry out a plan that all runs in that one process. Its end is not waited for.
 pub(super) fn carry_out(
     builders: &Builders,

@@ -31,12 +31,12 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 pub(crate) use attributes::counts;
-pub(crate) use content::{content_hash, next_data};
+pub(crate) use content::{Kept, Room, content_hash, next_data};
 #[cfg(test)]
 use opener::{Opener, Plain, Wanted};
 #[cfg(test)]
 use scan::scan_with;
-pub(crate) use scan::{Owners, Walked, scan};
+pub(crate) use scan::{Owners, Walked, scan, scan_keeping};
 pub(crate) use stat::stamp;
 
 use super::Marks;

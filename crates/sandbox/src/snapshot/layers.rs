@@ -11,6 +11,7 @@
 //! | `top-…` | what a box wrote, sealed or copied by a snapshot. Hashing it at that moment would cost its size, so its name is random and its digest is taken when somebody asks |
 //! | `merge1-…` | several neighbours of a chain in one |
 //! | `dir:PATH` | a directory of the host, not in the store |
+//! | `engine:ID` | an image of a container engine, by its id. There is nothing to read in it: what can be read of it stands above it in the chain |
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -36,10 +37,29 @@ pub(crate) fn of_directory(path: &str) -> String {
     format!("dir:{path}")
 }
 
+/// The name of an engine's image as a layer.
+pub(crate) fn of_engine(image: &str) -> String {
+    format!("{ENGINE}{image}")
+}
+
+/// The engine's image that a layer is, if it is one.
+pub(crate) fn engine_of(name: &str) -> Option<&str> {
+    name.strip_prefix(ENGINE)
+}
+
+/// The engine's image that a chain is.
+pub(crate) fn engine_image(chain: &[String]) -> Option<&str> {
+    chain.last().and_then(|name| engine_of(name))
+}
+
+/// What the names of engines' images begin with.
+const ENGINE: &str = "engine:";
+
 /// Where a layer's tree is.
 pub(crate) fn path(home: &Home, name: &str) -> PathBuf {
     match name.strip_prefix("dir:") {
         Some(path) => path.into(),
+        None if engine_of(name).is_some() => home.path("engine/empty"),
         None => home.path("layers").join(name).join("tree"),
     }
 }
@@ -127,7 +147,7 @@ fn claim(place: &Path) -> std::io::Result<(File, File)> {
 }
 
 /// Every layer that a record names.
-fn referenced(home: &Home) -> Result<BTreeSet<String>> {
+pub(crate) fn referenced(home: &Home) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::from([image::host::current_layer()]);
     for id in home.ids()? {
         // A box whose record is damaged has lost its state; one that is being made holds a share of the lock.

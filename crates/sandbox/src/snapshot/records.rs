@@ -27,10 +27,13 @@ pub enum Method {
     Reflink,
     /// Something ran: it was stopped, and its files were copied.
     Copy,
+    /// A container engine made an image of it.
+    Commit,
 }
 
 impl Method {
-    const ALL: [Method; 4] = [Method::Rotate, Method::Unchanged, Method::Reflink, Method::Copy];
+    const ALL: [Method; 5] =
+        [Method::Rotate, Method::Unchanged, Method::Reflink, Method::Copy, Method::Commit];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Method {
             Method::Unchanged => "unchanged",
             Method::Reflink => "reflink",
             Method::Copy => "copy",
+            Method::Commit => "commit",
         }
     }
 }

@@ -11,14 +11,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::BufWriter;
-use std::os::fd::AsFd;
+use std::io::{BufWriter, Seek as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use glasshouse_linux::reach::Reach;
 
-use super::index::{Index, Owners, Walked, scan};
+use super::index::{Index, Kept, Owners, Room, Walked, scan, scan_keeping};
 use super::{Marks, Tree, layers};
 use crate::error::{Context, Result};
 use crate::home::Home;
@@ -92,6 +92,24 @@ impl<'a> Shelf<'a> {
         self.scan(upper, &kept, self.read(&kept).as_ref())
     }
 
+    /// What a box has written, from what it had written before, with the content of small files that are new. Its kept
+    /// index is left alone.
+    pub(crate) fn top_since(
+        &self,
+        upper: &Tree,
+        before: Option<&Index>,
+        room: Room,
+    ) -> Result<(Index, Kept)> {
+        let dir = upper.open(&self.reach)?;
+        let before = before.filter(|_| matches!(upper, Tree::At(_)));
+        scan_keeping(self.walked(dir.as_fd(), upper), before, room)
+    }
+
+    /// The kept index of what a box has written, if there is one.
+    pub(crate) fn top_before(&self, id: &str) -> Option<Index> {
+        self.read(&self.home.box_dir(id).join("index"))
+    }
+
     /// Where the index of a layer is kept.
     fn place(&self, name: &str) -> PathBuf {
         match is_outside(name) {
@@ -107,9 +125,12 @@ impl<'a> Shelf<'a> {
 
     fn walk(&self, tree: &Tree, before: Option<&Index>) -> Result<Index> {
         let dir = tree.open(&self.reach)?;
+        scan(self.walked(dir.as_fd(), tree), before)
+    }
+
+    fn walked<'b>(&'b self, dir: BorrowedFd<'b>, tree: &Tree) -> Walked<'b> {
         let Shelf { marks, owners, reach, .. } = self;
-        let (marks, owners, first_id) = (*marks, *owners, tree.first_id());
-        scan(Walked { tree: dir.as_fd(), reach, marks, owners, first_id }, before)
+        Walked { tree: dir, reach, marks: *marks, owners: *owners, first_id: tree.first_id() }
     }
 
     fn scan(&self, tree: &Tree, kept: &Path, before: Option<&Index>) -> Result<Index> {
@@ -127,7 +148,17 @@ pub(super) fn file_name(name: &str) -> String {
 
 /// Whether a layer is a directory of the host, which its owner may change.
 fn is_outside(name: &str) -> bool {
-    name.starts_with("dir:")
+    name.starts_with("dir:") || layers::engine_of(name).is_some()
+}
+
+/// Writes an index over whatever a file holds that nobody needs. To replace it by another file would cost more than all
+/// the rest: that has to be made, and some file systems wait for its content.
+pub(crate) fn overwrite(index: &Index, path: &Path) -> Result<()> {
+    let what = || format!("write {}", path.display());
+    let file = File::options().write(true).create(true).truncate(false).open(path).context(what())?;
+    index.write(BufWriter::new(&file))?;
+    let length = (&file).stream_position().context(what())?;
+    file.set_len(length).context(what())
 }
 
 /// Puts an index in its place, whole or not at all. Others may do the same at the same time. Until it is whole it lies

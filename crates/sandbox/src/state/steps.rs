@@ -7,13 +7,15 @@
 //!                                 what differs from the state before, small texts along ─▶ on record
 //! ```
 //! The state before is kept as the index of the top and the names of the layers below it, in the box's directory, so
-//! that a step costs what it changed, whichever process it came from. It is moved along when the box is put back.
+//! that a step costs what it changed, whichever process it came from. It is moved along when the box is put back. There
+//! are two files for that index, in turn: the one of the step before is whole until the note names the other.
 //! Numbers of steps are given under a lock of their own: several programs may work in one box.
 //!
 //! Recording never fails a command: what cannot be looked at is said on the record, with the reason.
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
@@ -27,13 +29,13 @@ use super::SnapshotOptions;
 use super::changes::kind_name;
 use super::look::{State, shelf_state};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{Home, write_private};
+use crate::home::Home;
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
 use crate::runtime::Still;
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::Reach;
-use crate::snapshot::diff::{self, Change};
-use crate::snapshot::index::{Index, Kind};
+use crate::snapshot::diff::{self, Change, Node};
+use crate::snapshot::index::{Index, Kept, Kind, Room};
 use crate::snapshot::pack::Stack;
 use crate::snapshot::records;
 use crate::snapshot::shelf::{self, Shelf};
@@ -127,17 +129,57 @@ struct Note {
     digest: String,
     /// The layers below the top.
     chain: Vec<String>,
-    /// Whether there is an index of the top; without, it was empty.
-    top: bool,
+    /// The index of the top; without, it was empty.
+    top: Option<TopFile>,
+}
+
+/// Where the index of a top is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TopFile {
+    First,
+    Second,
+}
+
+impl TopFile {
+    fn name(self) -> &'static str {
+        match self {
+            TopFile::First => "step-index",
+            TopFile::Second => "step-index-2",
+        }
+    }
+
+    fn other(self) -> TopFile {
+        match self {
+            TopFile::First => TopFile::Second,
+            TopFile::Second => TopFile::First,
+        }
+    }
+
+    fn path(self, home: &Home, id: &str) -> PathBuf {
+        home.box_dir(id).join(self.name())
+    }
+
+    fn read(self, home: &Home, id: &str) -> Result<Index> {
+        let path = self.path(home, id);
+        Index::open(File::open(&path).context(format_args!("open {}", path.display()))?)
+    }
+
+    /// Older notes only say whether there is one.
+    fn of(value: &Value) -> Option<Option<TopFile>> {
+        match value {
+            Value::Bool(there) => Some(there.then_some(TopFile::First)),
+            Value::Null => Some(None),
+            value => {
+                let name = value.as_str()?;
+                [TopFile::First, TopFile::Second].into_iter().find(|file| file.name() == name).map(Some)
+            }
+        }
+    }
 }
 
 impl Note {
     fn path(home: &Home, id: &str) -> PathBuf {
         home.box_dir(id).join("step.json")
-    }
-
-    fn top_path(home: &Home, id: &str) -> PathBuf {
-        home.box_dir(id).join("step-index")
     }
 
     fn read(home: &Home, id: &str) -> Note {
@@ -148,18 +190,27 @@ impl Note {
                 step: value.get("step")?.as_u64()?,
                 digest: value.get("digest")?.as_str()?.to_owned(),
                 chain: chain.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<_>>()?,
-                top: value.get("top")?.as_bool()?,
+                top: TopFile::of(value.get("top")?)?,
             })
         };
         read().unwrap_or_default()
     }
 
+    /// Over what is there, with one call, and filled up to the same length: whoever is killed has written all of it or
+    /// nothing. Only who has the turn reads it.
     fn write(&self, home: &Home, id: &str) -> Result<()> {
         let Note { step, digest, chain, top } = self;
-        let text = json!({ "step": step, "digest": digest, "chain": chain, "top": top }).to_string();
-        let (temporary, path) = (home.box_dir(id).join("step.json~"), Note::path(home, id));
-        write_private(&temporary, &text)?;
-        fs::rename(&temporary, &path).context(format_args!("write {}", path.display()))
+        let top = top.map(TopFile::name);
+        let mut text = json!({ "step": step, "digest": digest, "chain": chain, "top": top }).to_string();
+        let path = Note::path(home, id);
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let written = file.and_then(|file| {
+            let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+            text.extend(std::iter::repeat_n(' ', length.saturating_sub(text.len())));
+            file.write_all_at(text.as_bytes(), 0)
+        });
+        written.context(format_args!("write {}", path.display()))
     }
 }
 
@@ -180,7 +231,7 @@ pub(super) fn moved(home: &Home, info: &SandboxInfo, chain: &[String]) -> Result
     let id = &info.id;
     let _turn = turn(home, id)?;
     let before = Note::read(home, id);
-    Note { step: before.step, digest: String::new(), chain: chain.to_vec(), top: false }.write(home, id)
+    Note { step: before.step, digest: String::new(), chain: chain.to_vec(), top: None }.write(home, id)
 }
 
 impl Sandboxes {
@@ -203,7 +254,7 @@ impl Sandboxes {
         if recording == Recording::Snapshots && looked.state.is_some() {
             match self.take(id, SnapshotOptions { step: Some(number), ..SnapshotOptions::default() }, None) {
                 Ok(taken) => {
-                    note = Note { chain: taken.chain, top: false, ..note };
+                    note = Note { chain: taken.chain, top: None, ..note };
                     looked.snapshot = Some(taken.id);
                 }
                 Err(e) => looked.no_state = Some(format!("no snapshot: {e}")),
@@ -231,7 +282,10 @@ impl Sandboxes {
         let mut found = None;
         self.runtime(record.info.runtime).hold_still(id, &mut |still| {
             let chain = still.record.info.chain.clone();
-            let top = Rc::new(shelf.top(id, still.upper)?);
+            // What was known last saves reading what has not changed since.
+            let known = before.top.and_then(|top| top.read(home, id).ok()).or_else(|| shelf.top_before(id));
+            let (top, kept) = shelf.top_since(still.upper, known.as_ref(), TEXTS)?;
+            let top = Rc::new(top);
             let below = shelf_state(&mut shelf, id.to_owned(), &chain)?;
             let now = State {
                 id: id.to_owned(),
@@ -239,7 +293,7 @@ impl Sandboxes {
                 trees: [vec![still.upper.clone()], below.trees].concat(),
             };
             let digest = now.digest()?.to_string();
-            let mut list = List::default();
+            let mut list = List { kept, ..List::default() };
             let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
             if digest != known {
                 match before_state(home, &mut shelf, id, before, &from_chain) {
@@ -247,24 +301,31 @@ impl Sandboxes {
                     Err(_) => list.unknown = true,
                 }
             }
-            found = Some((top, chain, digest, list, now.racy(), processes_of(&still)));
+            let processes = (processes_of(&still), still.at_work);
+            found = Some((top, chain, digest, list, now.racy(), processes));
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
-        let (top, chain, digest, list, racy, processes) = found.ok_or_else(failed)?;
-        let same = digest == before.digest && chain == before.chain && before.top;
-        if !same {
-            shelf::keep(home, &top, &Note::top_path(home, id))?;
-        }
+        let (top, chain, digest, list, racy, (processes, at_work)) = found.ok_or_else(failed)?;
+        let same = digest == before.digest && chain == before.chain;
+        let top_file = match before.top {
+            Some(file) if same => file,
+            file => {
+                let free = file.map_or(TopFile::First, TopFile::other);
+                shelf::overwrite(&top, &free.path(home, id))?;
+                free
+            }
+        };
         let state = StepState {
             digest: digest.clone(),
             racy,
             processes,
+            at_work,
             changed: list.changed,
             changes: list.payload(),
             took_us: start.elapsed().as_micros() as u64,
         };
-        Ok((base, state, Note { step: before.step, digest, chain, top: true }))
+        Ok((base, state, Note { step: before.step, digest, chain, top: Some(top_file) }))
     }
 
     fn forget_snapshot(&self, id: &str) -> Result<()> {
@@ -332,13 +393,14 @@ fn before_state(
     chain: &[String],
 ) -> Result<Vec<Rc<Index>>> {
     let mut indexes = shelf.chain(chain)?;
-    if note.top {
-        let path = Note::top_path(home, id);
-        let file = File::open(&path).context(format_args!("open {}", path.display()))?;
-        indexes.insert(0, Rc::new(Index::open(file)?));
+    if let Some(top) = note.top {
+        indexes.insert(0, Rc::new(top.read(home, id)?));
     }
     Ok(indexes)
 }
+
+/// How much of what is read of files is kept for the list.
+const TEXTS: Room = Room { file_bytes: STEP_TEXT_BYTES, bytes: STEP_TEXTS_BYTES };
 
 /// What a step changed, as far as there is room.
 #[derive(Default)]
@@ -349,6 +411,8 @@ struct List {
     texts_bytes: u64,
     /// The state before is not known.
     unknown: bool,
+    /// What was read on the way.
+    kept: Kept,
 }
 
 impl List {
@@ -378,10 +442,8 @@ impl List {
             let differs = change.from.is_none() || change.what.content || change.what.kind;
             let mut text = None;
             if small && differs {
-                let mut bytes = Vec::new();
-                // What cannot be read now is known by its hash.
-                let read = stack.open(node).map(|mut file| file.read_to_end(&mut bytes));
-                text = matches!(read, Ok(Ok(_))).then(|| String::from_utf8(bytes).ok()).flatten();
+                let bytes = self.kept.get(&entry.content).cloned().or_else(|| read_whole(stack, node));
+                text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                 self.texts_bytes += entry.size;
             }
             FileFacts {
@@ -411,8 +473,17 @@ impl List {
     }
 }
 
+/// What a file holds. What cannot be read now is known by its hash.
+fn read_whole(stack: &Stack<'_>, node: &Node) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(node.entry.size).ok()? + 1);
+    stack.open(node).ok()?.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 fn hex(hash: &[u8; 32]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

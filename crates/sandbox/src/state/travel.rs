@@ -114,8 +114,19 @@ impl Sandboxes {
         .await
     }
 
-    fn write_out(&self, snapshot: SnapshotInfo, options: ExportOptions, out: impl Write) -> Result<Exported> {
+    fn write_out(
+        &self,
+        mut snapshot: SnapshotInfo,
+        options: ExportOptions,
+        out: impl Write,
+    ) -> Result<Exported> {
         let home = self.home();
+        // An engine's image stays where it is; what it shows is in the layers above it.
+        snapshot.chain.retain(|name| layers::engine_of(name).is_none());
+        if snapshot.chain.is_empty() {
+            let message = "the layers of this snapshot are the engine's, and cannot be read from here";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let mut shelf = Shelf::new(home);
         let base = host_layer(&snapshot);
         let empty = shelf.empty();

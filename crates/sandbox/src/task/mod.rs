@@ -212,7 +212,7 @@ impl Sandboxes {
         if task.setup.len() > SETUP_MAX {
             return refuse(ErrorKind::Limit, format!("a task has at most {SETUP_MAX} set-up commands"));
         }
-        if spec.runtime != RuntimeKind::Native {
+        if spec.runtime == RuntimeKind::Process {
             let message = format!("the runtime `{}` keeps no state, so it has no tasks", spec.runtime.name());
             return refuse(ErrorKind::Unsupported, message);
         }

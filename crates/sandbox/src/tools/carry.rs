@@ -51,7 +51,7 @@ impl Carried {
     async fn send(&self, sandbox: &Sandbox) -> Result<String> {
         let name = self.name.get_or_init(|| format!("glass-{}", blake3::hash(self.bytes).to_hex()));
         let request = Request::Carry { program: name.clone(), bytes: self.bytes.len() as u64 };
-        let mut stream = sandbox.driver.link.open(&request).await?;
+        let mut stream = sandbox.driver.line.link().await?.open(&request).await?;
         match stream.reply().await.map_err(older)? {
             // It is there already.
             Reply::Ok => return Ok(name.clone()),

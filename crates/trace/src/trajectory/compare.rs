@@ -13,6 +13,7 @@ use super::canonical::{Canonical, Rules};
 use super::difference::{bytes, clipped, unified};
 use super::limits::{DIFF_LINE_BYTES_MAX, DIFFERENCES_MAX};
 use super::model::{FileChange, Observed, Rule, StateAfter, Step, Trajectory};
+use super::record::is_gap;
 use super::text::Text;
 use crate::Result;
 
@@ -187,14 +188,18 @@ impl Comparer {
         if self.strictness != Strictness::OutputOnly {
             self.ends(expected, actual, &at(Aspect::End), found);
         }
-        if let (Some(expected), Some(actual)) = outputs(expected, actual) {
-            self.texts(&expected, &actual, &at(Aspect::Output), found);
+        let limited = |observed: &Observed| observed.end == Some(Exit::OutputLimit);
+        let cut = limited(expected) && limited(actual) && self.strictness != Strictness::Strict;
+        if let (Some(old), Some(new)) = outputs(expected, actual) {
+            let (old, new) = if cut { self.shared(old, new, &at(Aspect::Output)) } else { (old, new) };
+            self.texts(&old, &new, &at(Aspect::Output), found);
         }
         if self.strictness == Strictness::OutputOnly {
             return;
         }
-        if let (Some(expected), Some(actual)) = (&expected.stderr, &actual.stderr) {
-            self.texts(expected, actual, &at(Aspect::Stderr), found);
+        if let (Some(old), Some(new)) = (expected.stderr.clone(), actual.stderr.clone()) {
+            let (old, new) = if cut { self.shared(old, new, &at(Aspect::Stderr)) } else { (old, new) };
+            self.texts(&old, &new, &at(Aspect::Stderr), found);
         }
         if let (Some(expected), Some(actual)) = (&expected.error, &actual.error) {
             let text = |text: &String| Text::Text(text.clone());
@@ -202,15 +207,24 @@ impl Comparer {
         }
         if let (Some(expected), Some(actual)) = (&expected.state, &actual.state) {
             self.files(step, expected, actual, found);
-            if let (Some(expected), Some(actual)) = (&expected.processes, &actual.processes) {
-                let text = |processes: &[String]| {
-                    let mut lines: Vec<&str> = processes.iter().map(String::as_str).collect();
-                    lines.sort_unstable();
-                    Text::Text(lines.iter().map(|line| format!("{line}\n")).collect())
-                };
-                self.texts(&text(expected), &text(actual), &at(Aspect::Processes), found);
-            }
+            self.processes(expected, actual, &at(Aspect::Processes), found);
         }
+    }
+
+    fn processes(&mut self, expected: &StateAfter, actual: &StateAfter, at: &Spot, found: &mut Differences) {
+        let text = |state: &StateAfter| {
+            let mut lines: Vec<&str> = state.processes.as_ref()?.iter().map(String::as_str).collect();
+            lines.sort_unstable();
+            Some(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+        };
+        let (Some(old), Some(new)) = (text(expected), text(actual)) else { return };
+        if (expected.at_work || actual.at_work) && self.strictness != Strictness::Strict {
+            if old != new {
+                self.set_aside(AT_WORK, at.place(1, &old, &new));
+            }
+            return;
+        }
+        self.texts(&old.into(), &new.into(), at, found);
     }
 
     /// Typed ends where both sides have them, else codes.
@@ -231,6 +245,33 @@ impl Comparer {
         {
             found.plain(Aspect::Exit, &format!("exit code {expected}"), &format!("exit code {actual}"));
         }
+    }
+
+    /// As far as both sides have it: both were ended for writing too much. Two streams share one limit, so what each of
+    /// them had by then depends on who was read first; and noise that the cut goes through cannot be told as noise.
+    fn shared(&mut self, expected: Text, actual: Text, at: &Spot) -> (Text, Text) {
+        if expected == actual {
+            return (expected, actual);
+        }
+        let (old, new) = match (expected.as_str(), actual.as_str()) {
+            (Some(old), Some(new)) if old.contains('\n') && new.contains('\n') => {
+                let lines = whole_lines(old).count().min(whole_lines(new).count());
+                let bytes = |text| whole_lines(text).take(lines).map(str::len).sum();
+                (bytes(old), bytes(new))
+            }
+            _ => {
+                let bytes = expected.bytes().len().min(actual.bytes().len());
+                (bytes, bytes)
+            }
+        };
+        let (old, old_rest) = expected.bytes().split_at(old);
+        let (new, new_rest) = actual.bytes().split_at(new);
+        if old_rest != new_rest {
+            let line = 1 + old.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let words = |rest: &[u8]| format!("{} bytes up to the limit", rest.len());
+            self.set_aside(LIMITED, at.place(line, &words(old_rest), &words(new_rest)));
+        }
+        (Text::of(old.to_vec()), Text::of(new.to_vec()))
     }
 
     /// Two texts, noise set aside.
@@ -282,12 +323,15 @@ impl Comparer {
     /// Counts a place of a rule; of the first one it is told where it is.
     fn ignore(&mut self, rule: usize, at: &Spot, text_before: &str, (old, new): (&str, &str)) {
         let name = self.rules.name(rule).to_owned();
-        if let Some(ignored) = self.ignored.iter_mut().find(|ignored| ignored.rule == name) {
-            ignored.count += 1;
-            return;
-        }
         let line = 1 + text_before.matches('\n').count() as u64;
-        self.ignored.push(Ignored { rule: name, count: 1, first: at.place(line, old, new) });
+        self.set_aside(&name, at.place(line, old, new));
+    }
+
+    fn set_aside(&mut self, rule: &str, first: Place) {
+        match self.ignored.iter_mut().find(|ignored| ignored.rule == rule) {
+            Some(ignored) => ignored.count += 1,
+            None => self.ignored.push(Ignored { rule: rule.to_owned(), count: 1, first }),
+        }
     }
 
     fn files(&mut self, step: u64, expected: &StateAfter, actual: &StateAfter, found: &mut Differences) {
@@ -316,13 +360,7 @@ impl Comparer {
         if racy && whole && self.strictness != Strictness::Strict {
             // A digest that was taken while something changed proves nothing; the lists are the same.
             let at = Spot { step, what: Aspect::Files, path: None };
-            match self.ignored.iter_mut().find(|ignored| ignored.rule == RACY) {
-                Some(ignored) => ignored.count += 1,
-                None => {
-                    let first = at.place(1, &expected.digest, &actual.digest);
-                    self.ignored.push(Ignored { rule: RACY.to_owned(), count: 1, first });
-                }
-            }
+            self.set_aside(RACY, at.place(1, &expected.digest, &actual.digest));
         } else if !(self.drifted && whole) {
             // The lists say nothing, so all that is known is that something differs.
             let why = |state: &StateAfter| match (state.changes_cut, state.racy) {
@@ -410,6 +448,18 @@ fn both(first: &[Rule], second: &[Rule]) -> Vec<Rule> {
 
 /// The name under which digests are ignored that were taken while something changed.
 const RACY: &str = "racy-digests";
+
+/// The name under which processes are ignored of which some were still at work when they were listed.
+const AT_WORK: &str = "processes-at-work";
+
+/// The name under which the last of an output is ignored that was cut at its limit.
+const LIMITED: &str = "output-limit";
+
+/// The lines of a text that are whole, before the first place of which nothing is on record.
+fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
+    let is_whole = |line: &&str| line.ends_with('\n') && !is_gap(line);
+    text.split_inclusive('\n').take_while(is_whole)
+}
 
 /// Where something is compared.
 struct Spot {

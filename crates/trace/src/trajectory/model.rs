@@ -194,6 +194,9 @@ pub struct StateAfter {
     /// The processes that were left running, by their command lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<String>>,
+    /// Some of them were still at work: who is left, and what they have written by then, is a matter of chance.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_work: bool,
     /// The snapshot that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,

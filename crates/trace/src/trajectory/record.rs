@@ -96,7 +96,7 @@ impl FromTrace {
         self.trajectory.id = Some(created.id.clone());
         let base = self.trajectory.base.get_or_insert_default();
         base.image.clone_from(&created.image);
-        let BoxCreated { env_names, user, cwd, read_only, limits, .. } = created;
+        let BoxCreated { env_names, user, cwd, read_only, limits, forked_from, redact, .. } = created;
         let limits: BTreeMap<&String, u64> = limits.iter().map(|(name, limit)| (name, limit.value)).collect();
         let facts = [
             ("env_names", json!(env_names)),
@@ -104,6 +104,8 @@ impl FromTrace {
             ("cwd", json!(cwd)),
             ("read_only", json!(read_only)),
             ("limits", json!(limits)),
+            ("forked_from", json!(forked_from)),
+            ("redact", json!(redact)),
         ];
         base.extra
             .extend(facts.into_iter().filter(|(_, fact)| is_said(fact)).map(|(k, v)| (k.to_owned(), v)));
@@ -239,7 +241,7 @@ impl FromTrace {
             None => Vec::new(),
         };
         if payload.bytes_cut > 0 {
-            bytes.extend(format!("\n[{} bytes are not on record]\n", payload.bytes_cut).into_bytes());
+            bytes.extend(format!("\n[{}{GAP}\n", payload.bytes_cut).into_bytes());
         }
         if let Some(tail) = &payload.tail {
             bytes.extend(self.blobs.read(tail)?);
@@ -267,6 +269,7 @@ impl FromTrace {
             changes: changes.into_iter().map(change_of).collect(),
             changes_cut,
             processes: Some(state.processes.clone()),
+            at_work: state.at_work,
             snapshot: snapshot.map(str::to_owned),
         })
     }
@@ -295,6 +298,8 @@ impl Trajectory {
             user: text("user"),
             cwd: text("cwd"),
             read_only: extra.get("read_only").and_then(Value::as_bool).unwrap_or_default(),
+            forked_from: text("forked_from"),
+            redact: texts(extra.get("redact")),
             ..BoxCreated::default()
         })];
         let digest = self.base.as_ref().and_then(|base| base.digest.clone());
@@ -334,6 +339,7 @@ impl Step {
                 digest: state.digest.clone(),
                 racy: state.racy,
                 processes: state.processes.clone().unwrap_or_default(),
+                at_work: state.at_work,
                 changed: state.changes.len() as u64 + state.changes_cut,
                 changes,
                 took_us: 0,
@@ -405,6 +411,19 @@ impl Open {
         put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), ..Step::default() }
     }
+}
+
+/// What stands in a text where something is not on record, behind how much it is.
+const GAP: &str = " bytes are not on record]";
+
+/// Whether a line says that something is not on record there.
+pub(super) fn is_gap(line: &str) -> bool {
+    line.starts_with('[') && line.trim_end().ends_with(GAP)
+}
+
+fn texts(list: Option<&Value>) -> Vec<String> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Whether a value says more than its absence.

@@ -127,6 +127,8 @@ pub(crate) fn one_of_each(text: &str) -> Vec<Event> {
         cwd: Some(text()),
         read_only: true,
         uncontrolled: vec![text()],
+        forked_from: Some(text()),
+        redact: vec![text()],
     };
     let started = |program| ExecStarted {
         exec: 1,

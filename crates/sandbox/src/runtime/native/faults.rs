@@ -16,7 +16,7 @@ pub fn clear() {
     *lock() = None;
 }
 
-pub(super) fn current() -> Option<Fault> {
+pub(in crate::runtime) fn current() -> Option<Fault> {
     *lock()
 }
 

@@ -206,7 +206,7 @@ fn disk(limits: &Limits, decided: &mut Decided) -> Result<()> {
 }
 
 /// A size as people write it.
-fn bytes(amount: u64) -> String {
+pub(crate) fn bytes(amount: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| amount >= *unit) {
         Some((unit, name)) if amount.is_multiple_of(*unit) => format!("{} {name}", amount / unit),

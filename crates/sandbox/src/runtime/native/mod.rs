@@ -29,7 +29,9 @@ use glasshouse_protocol::frame::{self, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, StepFailure, Top, Tracking};
 use glasshouse_protocol::{Request, Rlimit, RlimitKind};
 
-pub(crate) use limit::guest_limits;
+pub(crate) use limit::{bytes, guest_limits};
+pub(crate) use plan::{MASKED, READ_ONLY, base_filter, sys_files};
+pub(crate) use restack::{Held, Running};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home, UIDS};
@@ -307,9 +309,9 @@ impl Native {
 }
 
 /// Landlock from this version on lets files be moved between directories.
-const LANDLOCK_ABI_MIN: u32 = 2;
+pub(crate) const LANDLOCK_ABI_MIN: u32 = 2;
 
-fn standard_rlimits() -> Vec<Rlimit> {
+pub(crate) fn standard_rlimits() -> Vec<Rlimit> {
     use rustix::process::Resource;
     let at_most =
         |resource, value: u64| value.min(rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX));

@@ -12,7 +12,7 @@ use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
 use crate::runtime::native::pinned;
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
-const MASKED: [&str; 30] = [
+pub(crate) const MASKED: [&str; 30] = [
     "kcore",
     "keys",
     "key-users",
@@ -45,7 +45,7 @@ const MASKED: [&str; 30] = [
     "buddyinfo",
 ];
 /// Parts of /proc that a box may read and nobody there may write.
-const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
+pub(crate) const READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "sysrq-trigger", "driver"];
 /// Knobs of the box's own namespaces, turned before they become read-only.
 const SYSCTLS: [(&str, &str); 5] = [
     // One box must not use up what all boxes of a user share.
@@ -297,7 +297,7 @@ fn kept_capabilities(decisions: &Decisions<'_>) -> Vec<u32> {
     keep.into_iter().map(|cap| cap.bit().trailing_zeros()).collect()
 }
 
-fn sys_files(one_cpu: bool) -> Vec<(String, String)> {
+pub(crate) fn sys_files(one_cpu: bool) -> Vec<(String, String)> {
     let cpus = if one_cpu { 1 } else { std::thread::available_parallelism().map_or(1, |n| n.get()) };
     let range = if cpus == 1 { "0\n".into() } else { format!("0-{}\n", cpus - 1) };
     ["online", "possible", "present"]
@@ -308,7 +308,7 @@ fn sys_files(one_cpu: bool) -> Vec<(String, String)> {
 }
 
 /// The same for every box, and not cheap to put together.
-fn base_filter() -> &'static [u64] {
+pub(crate) fn base_filter() -> &'static [u64] {
     static WORDS: std::sync::OnceLock<Vec<u64>> = std::sync::OnceLock::new();
     WORDS.get_or_init(|| seccomp::base().to_words())
 }

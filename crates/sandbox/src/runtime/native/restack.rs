@@ -78,17 +78,27 @@ fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<S
 }
 
 /// A guest that holds still, until this is released or dropped.
-struct Held {
+pub(crate) struct Held {
     stream: UnixStream,
     decoder: Decoder,
     namespaces: Vec<OwnedFd>,
     /// The directory that changes go to, if that is in memory and the guest is not too old to show it.
     top: Option<OwnedFd>,
-    processes: u64,
-    names: Vec<String>,
+    pub(crate) processes: u64,
+    pub(crate) names: Vec<String>,
+    pub(crate) at_work: bool,
     generation: u64,
     /// It was told to go on.
     is_let_go: bool,
+}
+
+/// What becomes of what runs in a box that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Running {
+    Killed,
+    Stopped,
+    /// Stopped when it has come to rest, if that is soon.
+    Settled,
 }
 
 /// What a restack needs beside a guest that holds still.
@@ -104,34 +114,37 @@ struct Means {
 impl Held {
     /// Holds it, and does something else while it comes to rest. Waits a while for a builder whose maker was killed: nobody
     /// else holds a box whose lock we have.
-    fn take<T>(
+    pub(crate) fn take<T>(
         home: &Home,
         record: &BoxRecord,
-        kill: bool,
+        running: Running,
         meanwhile: impl FnOnce() -> Result<T>,
     ) -> Result<(Held, T)> {
         let until = Instant::now() + HELD_MAX;
-        let mut held = Held::ask_for(home, record, kill)?;
+        let mut held = Held::ask_for(home, record, running)?;
         let done = meanwhile()?;
         loop {
             match held.wait() {
                 Err(e) if e.kind() == ErrorKind::Limit && Instant::now() < until => {
                     std::thread::sleep(HELD_LOOK);
-                    held = Held::ask_for(home, record, kill)?;
+                    held = Held::ask_for(home, record, running)?;
                 }
                 taken => return Ok((taken?, done)),
             }
         }
     }
 
-    fn ask_for(home: &Home, record: &BoxRecord, kill: bool) -> Result<Held> {
+    fn ask_for(home: &Home, record: &BoxRecord, running: Running) -> Result<Held> {
         let stream = connect_in(home, &record.info)?;
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
-        let (processes, generation, top, is_let_go) = (0, 0, None, false);
-        let mut held = Held { stream, decoder, namespaces, top, processes, names, generation, is_let_go };
-        held.say(&Request::Hold { kill, stop: !kill, top: true })?;
+        let (processes, at_work, generation, top, is_let_go) = (0, false, 0, None, false);
+        let mut held =
+            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, is_let_go };
+        let kill = running == Running::Killed;
+        let settle = running == Running::Settled;
+        held.say(&Request::Hold { kill, stop: !kill, top: true, settle })?;
         Ok(held)
     }
 
@@ -141,8 +154,11 @@ impl Held {
             self.top = self.namespaces.pop();
         }
         match reply {
-            Reply::Held { processes, generation, names } if self.namespaces.len() == NAMESPACES.len() => {
-                (self.processes, self.generation, self.names) = (processes, generation, names);
+            Reply::Held { processes, generation, names, at_work }
+                if self.namespaces.len() == NAMESPACES.len() =>
+            {
+                (self.processes, self.names, self.at_work) = (processes, names, at_work);
+                self.generation = generation;
                 Ok(self)
             }
             other => Err(crate::client::unexpected(&other)),
@@ -155,7 +171,7 @@ impl Held {
         self.say(&Request::Release { restacked })
     }
 
-    fn release(mut self, restacked: bool) -> Result<()> {
+    pub(crate) fn release(mut self, restacked: bool) -> Result<()> {
         if !self.is_let_go {
             self.let_go(restacked)?;
         }
@@ -461,7 +477,7 @@ impl Native {
         }
         let mut held = match stopped {
             true => None,
-            false => Some(Held::take(&self.home, &record, false, || Ok(()))?.0),
+            false => Some(Held::take(&self.home, &record, Running::Settled, || Ok(()))?.0),
         };
         match &held {
             Some(held) => self.settle(&mut record, held.generation)?,
@@ -470,7 +486,8 @@ impl Native {
         let upper = self.upper_of(&record, held.as_mut())?;
         let processes = held.as_ref().map_or(0, |held| held.processes);
         let names = held.as_ref().map_or(&[][..], |held| &held.names);
-        let done = look(Still { record: &record, upper: &upper, processes, names });
+        let at_work = held.as_ref().is_some_and(|held| held.at_work);
+        let done = look(Still { record: &record, upper: &upper, processes, names, at_work });
         if let Some(held) = held {
             held.release(false)?;
         }
@@ -501,7 +518,7 @@ impl Native {
         // What is in memory is copied.
         let rotates = record.spec.limits.disk_bytes.is_none();
         let ready = || rotates.then(|| self.means(&record)).transpose();
-        let (mut held, means) = Held::take(&self.home, &record, false, ready)?;
+        let (mut held, means) = Held::take(&self.home, &record, Running::Stopped, ready)?;
         self.settle(&mut record, held.generation)?;
         let processes = held.processes;
         let upper = self.upper_of(&record, Some(&mut held))?;
@@ -560,7 +577,7 @@ impl Native {
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let (mut held, means) = Held::take(&self.home, &record, true, || self.means(&record))?;
+        let (mut held, means) = Held::take(&self.home, &record, Running::Killed, || self.means(&record))?;
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
@@ -579,7 +596,7 @@ impl Native {
     pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let (mut held, ()) = Held::take(&self.home, &record, true, || Ok(()))?;
+        let (mut held, ()) = Held::take(&self.home, &record, Running::Killed, || Ok(()))?;
         self.settle(&mut record, held.generation)?;
         if let top @ Tree::InMemory(_) = self.upper_of(&record, Some(&mut held))? {
             self.bring_out(&record, &top)?;

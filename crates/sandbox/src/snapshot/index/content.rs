@@ -11,6 +11,7 @@
 //!
 //! So a file of 1 TiB without data costs one seek, and equals one whose zeros are all written out.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -25,14 +26,38 @@ const ZEROS: [u8; BLOCK] = [0; BLOCK];
 /// Bytes that are read at once. Up to this size, nobody looks for holes.
 const PIECE: usize = 1 << 20;
 
+/// What small files hold, by its hash.
+pub(crate) type Kept = HashMap<Hash, Vec<u8>>;
+
+/// How much of it is kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Room {
+    /// A file with more is not kept. At most what is read at once.
+    pub(crate) file_bytes: u64,
+    /// All together.
+    pub(crate) bytes: u64,
+}
+
 /// Hashes content. Holds the buffer, so that it is made once for many files.
 pub(super) struct Contents {
     buffer: Vec<u8>,
+    room: Room,
+    kept: Kept,
 }
 
 impl Contents {
     pub(super) fn new() -> Contents {
-        Contents { buffer: vec![0; PIECE] }
+        Contents::keeping(Room::default())
+    }
+
+    /// One that keeps what small files hold.
+    pub(super) fn keeping(room: Room) -> Contents {
+        let file_bytes = room.file_bytes.min(PIECE as u64);
+        Contents { buffer: vec![0; PIECE], room: Room { file_bytes, ..room }, kept: Kept::new() }
+    }
+
+    pub(super) fn kept(self) -> Kept {
+        self.kept
     }
 
     /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees
@@ -41,7 +66,12 @@ impl Contents {
         let mut blocks = Blocks::default();
         if size <= PIECE as u64 {
             self.read(file, 0, size, &mut blocks)?;
-            return Ok(blocks.finish(size));
+            let hash = blocks.finish(size);
+            if size <= self.room.file_bytes && size <= self.room.bytes {
+                self.room.bytes -= size;
+                self.kept.insert(hash, self.buffer[..size as usize].to_vec());
+            }
+            return Ok(hash);
         }
         let mut at = 0;
         while at < size {

@@ -18,7 +18,7 @@ use glasshouse_linux::rustix::time::{ClockId, clock_gettime};
 
 use super::super::{Marks, digest, id_in_box};
 use super::attributes::{Attributes, Found};
-use super::content::Contents;
+use super::content::{Contents, Kept, Room};
 use super::opener::{Opener, Plain, Wanted};
 use super::stat::{is_settled, kind, mode, size, stamp};
 use super::{
@@ -59,8 +59,24 @@ pub(crate) fn scan(walked: Walked<'_>, before: Option<&Index>) -> Result<Index> 
     scan_with(&Plain(walked.reach), walked, before)
 }
 
+/// The same, with what was read of small files on the way, so that nobody has to read it once more.
+pub(crate) fn scan_keeping(walked: Walked<'_>, before: Option<&Index>, room: Room) -> Result<(Index, Kept)> {
+    let mut contents = Contents::keeping(room);
+    let index = walk_with(&Plain(walked.reach), walked, before, &mut contents)?;
+    Ok((index, contents.kept()))
+}
+
 /// The same, with somebody else to open files.
 pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
+    walk_with(opener, walked, before, &mut Contents::new())
+}
+
+fn walk_with(
+    opener: &dyn Opener,
+    walked: Walked<'_>,
+    before: Option<&Index>,
+    contents: &mut Contents,
+) -> Result<Index> {
     let Walked { tree, reach, marks, owners, first_id } = walked;
     let now = clock_gettime(ClockId::Realtime);
     let walk = Walk {
@@ -70,7 +86,7 @@ pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<
         first_id,
         // Hashes under another rule are not ours.
         before: before.filter(|index| index.facts.marks == marks && index.facts.owners == owners),
-        contents: Contents::new(),
+        contents,
         attributes: Attributes::new(marks),
         linked: HashMap::new(),
         frames: Vec::new(),
@@ -122,7 +138,7 @@ struct Walk<'a> {
     owners: Owners,
     first_id: u32,
     before: Option<&'a Index>,
-    contents: Contents,
+    contents: &'a mut Contents,
     attributes: Attributes,
     /// What files with several names hold, by the number of the inode.
     linked: HashMap<u64, Entry>,

@@ -1,0 +1,236 @@
+//! The way to an engine: where it is, which version both sides speak, and what its errors mean to us.
+//!
+//! Runtimes are asked from threads that may wait, so each call has an event loop of its own, which ends with it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use bollard::errors::Error as EngineError;
+use bollard::models::SystemInfo;
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+
+/// Where an engine is unless somebody says otherwise.
+const SOCKET: &str = "unix:///var/run/docker.sock";
+/// Seconds that one answer of the engine may take. A large commit takes its time.
+const ANSWER_SECONDS_MAX: u64 = 600;
+/// Seconds that an engine may take to say who it is. One that takes longer is as good as none.
+const HELLO_SECONDS_MAX: u64 = 20;
+
+/// Which engine, and how to reach it. The default is the local one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// `unix://PATH` or `tcp://HOST:PORT`, as in `DOCKER_HOST`.
+    pub host: Option<String>,
+    /// Who we are to an engine behind TLS.
+    pub tls: Option<EngineTls>,
+    /// The engine's runtime for containers (`runsc`, `kata-runtime`), if not its default.
+    pub runtime: Option<String>,
+}
+
+/// Files of a client of an engine behind TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineTls {
+    /// Who signs engines.
+    pub ca: PathBuf,
+    /// Our certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// An engine, local or remote.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    settings: EngineSettings,
+    /// What both sides speak, once they have agreed.
+    version: Arc<OnceLock<ClientVersion>>,
+    podman: Arc<OnceLock<bool>>,
+    remaps: Arc<OnceLock<bool>>,
+}
+
+impl Engine {
+    pub(super) fn new(settings: EngineSettings) -> Engine {
+        Engine { settings, version: Arc::default(), podman: Arc::default(), remaps: Arc::default() }
+    }
+
+    /// Where it is, in words.
+    pub(super) fn address(&self) -> &str {
+        self.settings.host.as_deref().unwrap_or(SOCKET)
+    }
+
+    /// The runtime for containers that was asked for.
+    pub(super) fn runtime(&self) -> Option<&str> {
+        self.settings.runtime.as_deref()
+    }
+
+    /// Whether it is reached by a socket of this host: then it can see our files, most likely.
+    pub(super) fn is_local(&self) -> bool {
+        self.address().starts_with("unix://")
+    }
+
+    /// Refuses ways to an engine that we do not know.
+    fn check_address(&self) -> Result<()> {
+        let address = self.address();
+        if self.is_local() || address.starts_with("tcp://") {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot reach an engine at {address}: engines are reached by unix://PATH or tcp://HOST:PORT; \
+             `ssh -L PATH:/var/run/docker.sock HOST` makes one of the former out of an ssh:// one"
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    /// Whether it is Podman, which speaks the same with a few words of its own.
+    pub(super) fn is_podman(&self) -> Result<bool> {
+        if let Some(podman) = self.podman.get() {
+            return Ok(*podman);
+        }
+        let version = self.ask("ask the engine who it is", async |docker| docker.version().await)?;
+        let podman = version.components.iter().flatten().any(|part| part.name.contains("Podman"));
+        Ok(*self.podman.get_or_init(|| podman))
+    }
+
+    /// What it says of itself.
+    pub(super) fn info(&self) -> Result<SystemInfo> {
+        let info = self.ask("ask the engine what it can", async |docker| docker.info().await)?;
+        // Whoever asks for the whole has asked for this, too.
+        let _ = self.remaps.set(remaps(&info));
+        Ok(info)
+    }
+
+    /// Whether users of containers are others on the host: then so are the owners of the files that it keeps.
+    pub(super) fn remaps(&self) -> Result<bool> {
+        if let Some(remaps) = self.remaps.get() {
+            return Ok(*remaps);
+        }
+        let remaps = remaps(&self.info()?);
+        Ok(*self.remaps.get_or_init(|| remaps))
+    }
+
+    /// Asks the engine. `what` fits after "cannot".
+    pub(super) fn ask<T>(
+        &self,
+        what: &str,
+        question: impl AsyncFnOnce(&Docker) -> std::result::Result<T, EngineError>,
+    ) -> Result<T> {
+        self.try_ask(question)?.map_err(|e| self.told(what, e))
+    }
+
+    /// The same, with `None` where the engine does not know what was asked about.
+    pub(super) fn ask_known<T>(
+        &self,
+        what: &str,
+        question: impl AsyncFnOnce(&Docker) -> std::result::Result<T, EngineError>,
+    ) -> Result<Option<T>> {
+        match self.try_ask(question)? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(EngineError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+            Err(e) => Err(self.told(what, e)),
+        }
+    }
+
+    fn try_ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&Docker) -> std::result::Result<T, EngineError>,
+    ) -> Result<std::result::Result<T, EngineError>> {
+        let loop_of_its_own = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("talk to the engine")?;
+        self.check_address()?;
+        let client = self.client(HELLO_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
+        loop_of_its_own.block_on(async {
+            if self.version.get().is_none() {
+                let agreed = match client.clone().negotiate_version().await {
+                    Ok(client) => client.client_version(),
+                    Err(e) => return Err(self.told("agree on a version", e)),
+                };
+                let _ = self.version.set(agreed);
+            }
+            let client = self.client(ANSWER_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
+            Ok(question(&client).await)
+        })
+    }
+
+    fn client(&self, seconds_max: u64) -> std::result::Result<Docker, EngineError> {
+        let version = self.version.get().unwrap_or(API_DEFAULT_VERSION);
+        let address = self.address();
+        match &self.settings.tls {
+            _ if self.is_local() => Docker::connect_with_unix(address, seconds_max, version),
+            Some(EngineTls { ca, cert, key }) => {
+                // The provider is chosen once for the whole process; somebody may have done so.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                Docker::connect_with_ssl(address, key, cert, ca, seconds_max, version)
+            }
+            None => Docker::connect_with_http(address, seconds_max, version),
+        }
+    }
+
+    /// What an engine's error is to our caller.
+    fn told(&self, what: &str, error: EngineError) -> Error {
+        let address = self.address();
+        match error {
+            EngineError::DockerResponseServerError { status_code, message } => {
+                let message = message.trim();
+                let kind = match status_code {
+                    400 => ErrorKind::Invalid,
+                    401 | 403 => ErrorKind::Denied,
+                    404 => ErrorKind::NotFound,
+                    409 => ErrorKind::Exists,
+                    _ if message.contains("no space left") => ErrorKind::DiskFull,
+                    _ => ErrorKind::Failed,
+                };
+                Error::new(kind, format!("cannot {what}: the engine at {address} says: {message}"))
+            }
+            EngineError::DockerStreamError { error } => {
+                let kind =
+                    if error.contains("no space left") { ErrorKind::DiskFull } else { ErrorKind::Failed };
+                Error::new(kind, format!("cannot {what}: the engine at {address} says: {error}"))
+            }
+            EngineError::SocketNotFoundError(_)
+            | EngineError::HyperLegacyError { .. }
+            | EngineError::HyperResponseError { .. }
+            | EngineError::IOError { .. }
+            | EngineError::RequestTimeoutError => {
+                let why = source_of(&error);
+                let message = format!(
+                    "cannot {what}: the Docker engine at {address} does not answer ({why}); is it running, and may \
+                     this user talk to it? DOCKER_HOST says where it is"
+                );
+                Error::new(ErrorKind::Unreachable, message)
+            }
+            EngineError::CertPathError { .. }
+            | EngineError::CertParseError { .. }
+            | EngineError::CertMultipleKeys { .. } => {
+                let message = format!(
+                    "cannot {what}: the engine at {address} is to be reached by TLS, and that fails here: {error}; \
+                     DOCKER_CERT_PATH says where ca.pem, cert.pem and key.pem are"
+                );
+                Error::new(ErrorKind::Invalid, message)
+            }
+            other => Error::new(ErrorKind::Failed, format!("cannot {what}: {other}")),
+        }
+    }
+}
+
+/// Whether an engine has this word among its security options.
+pub(super) fn has(info: &SystemInfo, name: &str) -> bool {
+    info.security_options.iter().flatten().any(|option| option.split(',').any(|word| word == name))
+}
+
+/// Whether an engine that says this of itself gives containers other users.
+pub(super) fn remaps(info: &SystemInfo) -> bool {
+    has(info, "name=userns") || has(info, "name=rootless")
+}
+
+/// The deepest cause, which is the one that says something.
+fn source_of(error: &EngineError) -> String {
+    let mut deepest: &dyn std::error::Error = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

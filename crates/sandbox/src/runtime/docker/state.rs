@@ -1,0 +1,234 @@
+//! The state of a box in a container: the engine keeps it, as images and as containers.
+//!
+//! ```text
+//!  snapshot   hold the guest, the engine commits the container to an image      method `commit`
+//!  restore    end the container, make one of the snapshot's image in its place
+//!  stop       end the guest, keep the container
+//!  start      the same container again
+//! ```
+//! Another root is another container here: its first process is a new one, and who was connected to the old one connects
+//! again.
+
+use bollard::errors::Error as EngineError;
+use bollard::models::ContainerConfig;
+use bollard::query_parameters::{CommitContainerOptionsBuilder, WaitContainerOptionsBuilder};
+use futures_util::StreamExt;
+
+use super::{Docker, Site, door, hull, remove};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::home::{BoxRecord, Claim};
+use crate::image::{self, Base};
+use crate::limits::DEATH_TIMEOUT;
+use crate::runtime::docker::hull::Hull;
+use crate::runtime::docker::image::Rooted;
+use crate::runtime::native::{self, Held, Running};
+use crate::runtime::{Created, Still, Taken};
+use crate::snapshot::Tree;
+use crate::snapshot::records::Method;
+use crate::spec::{SandboxInfo, SandboxSpec, SandboxState};
+
+/// What images are called that are snapshots of boxes.
+const REPOSITORY: &str = "glasshouse/snapshot";
+
+impl Docker {
+    fn record_of(&self, id: &str) -> Result<BoxRecord> {
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
+        self.home.read_record(id)?.ok_or_else(unknown)
+    }
+
+    /// The record of a box that is not dead.
+    fn whole(&self, id: &str) -> Result<BoxRecord> {
+        let record = self.record_of(id)?;
+        if record.info.state == SandboxState::Dead {
+            let message = format!("box {id} has ended; `glass gc` removes what is left");
+            return Err(Error::new(ErrorKind::Gone, message));
+        }
+        Ok(record)
+    }
+
+    fn running(&self, id: &str) -> Result<BoxRecord> {
+        let record = self.whole(id)?;
+        if record.info.state == SandboxState::Stopped {
+            let message = format!("box {id} is stopped; `glass start {id}` starts it again");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(record)
+    }
+
+    /// Holds the guest still, if it runs.
+    fn hold(&self, record: &BoxRecord, running: Running) -> Result<Option<Held>> {
+        match record.info.state {
+            SandboxState::Stopped => Ok(None),
+            _ => Ok(Some(Held::take(&self.home, record, running, || Ok(()))?.0)),
+        }
+    }
+
+    /// Builds a container around a root, for the first time or again.
+    #[expect(clippy::too_many_arguments, reason = "all of it is decided by the caller, in this order")]
+    pub(super) fn build(
+        &self,
+        id: &str,
+        spec: &SandboxSpec,
+        rooted: &Rooted,
+        claim: Claim,
+        limits: hull::Decided,
+        generation: u64,
+        before: Option<&BoxRecord>,
+    ) -> Result<Created> {
+        if before.is_none() {
+            door::make(&self.home, id)?;
+        }
+        let (door, sys, home) =
+            (door::door_of(&self.home, id), door::sys_of(&self.home, id), self.home.tag()?);
+        let Rooted { image, base } = rooted;
+        let container = self.contain(
+            &Hull {
+                id,
+                home: &home,
+                spec,
+                image,
+                cwd: &base.cwd,
+                door: &door,
+                sys: &sys,
+                trees: &base.trees,
+                runtime: self.engine.runtime(),
+                limits: &limits,
+                filter: self.filter(id)?,
+                ulimits: self.ulimits()?,
+            },
+            generation,
+        )?;
+        self.raise(Site { id, spec, base, claim, container, limits, generation, before })
+    }
+
+    pub(super) fn commit(&self, id: &str) -> Result<Taken> {
+        let _turn = self.home.lock_box(id)?;
+        let record = self.whole(id)?;
+        let container = self.container_of(id, record.info.generation)?;
+        let held = self.hold(&record, Running::Stopped)?;
+        let processes = held.as_ref().map_or(0, |held| held.processes);
+        let tag = crate::sandboxes::new_id()?;
+        let options = CommitContainerOptionsBuilder::new().container(&container).repo(REPOSITORY).tag(&tag);
+        let committed = self.engine.ask("have the engine commit the container", async |docker| {
+            docker.commit_container(options.pause(true).build(), ContainerConfig::default()).await
+        });
+        if let Some(held) = held {
+            held.release(false)?;
+        }
+        let chain = self.chain_of_commit(&committed?.id, &record.info.chain)?;
+        Ok(Taken { method: Method::Commit, chain, processes })
+    }
+
+    pub(super) fn look_at(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
+        let _turn = self.home.lock_box(id)?;
+        let record = self.whole(id)?;
+        let upper = Tree::At(self.upper_of(id)?);
+        let held = self.hold(&record, Running::Settled)?;
+        let processes = held.as_ref().map_or(0, |held| held.processes);
+        let names = held.as_ref().map_or(&[][..], |held| &held.names);
+        let at_work = held.as_ref().is_some_and(|held| held.at_work);
+        let done = look(Still { record: &record, upper: &upper, processes, names, at_work });
+        if let Some(held) = held {
+            held.release(false)?;
+        }
+        done
+    }
+
+    pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.running(id)?;
+        let base = Base { chain, ..self.base_of(&record)? };
+        let rooted = self.root(&base)?;
+        // Whoever finds it without a first process in between finds one that was stopped.
+        record.info.state = SandboxState::Stopped;
+        self.home.write_record(&record)?;
+        self.end_guest(&record.info)?;
+        remove(&self.engine, &self.container_of(id, record.info.generation)?)?;
+        self.drop_cgroups(id)?;
+        let limits = hull::decide(&record.spec.limits)?;
+        let claim = self.home.reclaim(id)?;
+        let generation = record.info.generation + 1;
+        let created = self.build(id, &record.spec, &rooted, claim, limits, generation, Some(&record))?;
+        // Whoever is connected learns of the new guest when he asks for the box again.
+        Ok(created.info)
+    }
+
+    /// Removes the cgroups that commands were told from each other by.
+    fn drop_cgroups(&self, id: &str) -> Result<()> {
+        let group = native::cgroups_of(&self.home, &self.trees, id)?;
+        group.kill().context("kill what is left of the box")?;
+        group.remove().context("remove the box's cgroups")
+    }
+
+    pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
+        let _turn = self.home.lock_box(id)?;
+        let mut record = self.running(id)?;
+        record.info.state = SandboxState::Stopped;
+        self.home.write_record(&record)?;
+        self.end_guest(&record.info)?;
+        self.drop_cgroups(id)
+    }
+
+    pub(super) fn start_again(&self, id: &str) -> Result<Created> {
+        let _turn = self.home.lock_box(id)?;
+        let record = self.record_of(id)?;
+        match record.info.state {
+            SandboxState::Stopped => {}
+            SandboxState::Running => {
+                return Err(Error::new(ErrorKind::Invalid, format!("box {id} runs already")));
+            }
+            SandboxState::Dead => {
+                let message = format!("box {id} has ended by itself; `glass gc` removes what is left");
+                return Err(Error::new(ErrorKind::Gone, message));
+            }
+        }
+        // Whoever it was to die with has not waited.
+        let spec = SandboxSpec { owner: None, ..record.spec.clone() };
+        let base = Base { chain: record.info.chain.clone(), ..self.base_of(&record)? };
+        let limits = hull::decide(&spec.limits)?;
+        let generation = record.info.generation;
+        let name = self.container_of(id, generation)?;
+        self.wait_ended(&name)?;
+        // It is kept, whatever happens: what the box had written is in it.
+        let container = super::Container { engine: &self.engine, name, kept: true };
+        let claim = self.home.reclaim(id)?;
+        let (spec, base, before) = (&spec, &base, Some(&record));
+        self.raise(Site { id, spec, base, claim, container, limits, generation, before })
+    }
+
+    /// Waits until the engine knows that a container has ended. We know it from the kernel, and sooner; an engine that takes
+    /// it for running does nothing when it is asked to start it.
+    fn wait_ended(&self, name: &str) -> Result<()> {
+        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        let known = self.engine.ask("wait for the container's end", async |docker| {
+            let mut ends = docker.wait_container(name, Some(options));
+            match tokio::time::timeout(DEATH_TIMEOUT, ends.next()).await {
+                // With which code does not matter.
+                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
+                Ok(Some(Err(e))) => Err(e),
+                Err(_) => Ok(false),
+            }
+        })?;
+        if known {
+            return Ok(());
+        }
+        let message = format!(
+            "the engine says that the container {name} still runs, {DEATH_TIMEOUT:?} after its end; try again later"
+        );
+        Err(Error::new(ErrorKind::Failed, message))
+    }
+
+    /// The image's side of a box, without its chain.
+    fn base_of(&self, record: &BoxRecord) -> Result<Base> {
+        Ok(Base {
+            image: record.info.root_image.clone(),
+            chain: Vec::new(),
+            layers: Vec::new(),
+            trees: image::trees_of(&record.info.root_image)?,
+            user: record.given.user.clone(),
+            cwd: record.given.cwd.clone(),
+            env: record.given.env.clone(),
+        })
+    }
+}

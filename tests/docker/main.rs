@@ -1,0 +1,12 @@
+//! What is particular to boxes in containers: images, what others do to the container, and state that an engine keeps.
+//! What every runtime does alike is in `conformance`.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test code")]
+
+mod fates;
+mod images;
+mod podman;
+mod stage;
+mod states;
+mod walls;
+mod ways;

@@ -1,0 +1,160 @@
+//! The walls of a container, as a command in it sees them.
+
+use glasshouse_sandbox::{EngineSettings, ErrorKind, Level, SandboxSpec, Sandboxes, Settings};
+use glasshouse_tests::engine::{Manner, PrivateEngine};
+
+use crate::stage::{Stage, open, perform, spec, stdout_of};
+use crate::ways::works;
+
+#[test]
+fn commands_have_no_capability_and_cannot_gain_one() {
+    perform(async |stage| {
+        for user in ["root", "user"] {
+            let sandbox = stage.create(SandboxSpec { user: Some(user.into()), ..spec() }).await;
+            let status = stdout_of(&sandbox, "grep -E 'Cap|NoNew|Seccomp:' /proc/self/status").await;
+            for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                assert!(status.contains(&format!("{name}:\t0000000000000000")), "{user}: {status}");
+            }
+            assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"), "{user}: {status}");
+        }
+    });
+}
+
+#[test]
+fn nothing_of_the_host_is_in_sight() {
+    perform(async |stage| {
+        let sandbox = stage.create(SandboxSpec { user: Some("root".into()), ..spec() }).await;
+        assert_eq!(
+            stdout_of(&sandbox, "cat /proc/cmdline; ls /sys; ls -A /sys/fs/cgroup").await,
+            "devices\nfs\nkernel\n"
+        );
+        assert_eq!(stdout_of(&sandbox, "ls /sys/class /sys/block /sys/firmware 2>/dev/null; true").await, "");
+        assert_eq!(stdout_of(&sandbox, "ls /sys/devices/system/cpu").await, "online\npossible\npresent\n");
+        assert_eq!(stdout_of(&sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await, "lo\n");
+        assert_eq!(stdout_of(&sandbox, "ls -A /dev/.glasshouse").await, "guest\n", "the door is closed");
+        assert_eq!(
+            stdout_of(&sandbox, "echo x > /dev/.glasshouse/guest 2>/dev/null || echo no").await,
+            "no\n"
+        );
+        assert_eq!(stdout_of(&sandbox, "echo x > /usr/x 2>/dev/null || echo no").await, "no\n");
+    });
+}
+
+#[test]
+fn a_box_says_how_strong_it_is_and_more_is_refused() {
+    perform(async |stage| {
+        let sandbox = stage.sandbox().await;
+        assert_eq!(sandbox.info().level, Level::Reduced);
+        assert!(
+            sandbox.info().missing.iter().any(|lack| lack.contains("uid range")),
+            "{:?}",
+            sandbox.info().missing
+        );
+        assert_eq!(sandbox.info().tracking, "cgroup v2");
+        let error =
+            stage.house.create(SandboxSpec { min_level: Some(Level::Full), ..spec() }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("--min-level reduced"), "{error}");
+        let report =
+            stage.house.doctor().await.into_iter().find(|report| report.runtime.name() == "docker").unwrap();
+        assert_eq!(report.level, Level::Reduced);
+        assert!(report.features.iter().any(|feature| feature.name == "engine" && feature.ok), "{report:?}");
+    });
+}
+
+#[test]
+fn determinism_is_refused() {
+    perform(async |stage| {
+        let error = stage.house.create(SandboxSpec { deterministic: true, ..spec() }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    });
+}
+
+fn with_runtime(stage: &Stage, host: String, runtime: &str) -> Sandboxes {
+    let engine =
+        EngineSettings { host: Some(host), runtime: Some(runtime.into()), ..EngineSettings::default() };
+    Sandboxes::open_with(Settings { home: stage.dir.path().join("other") }, engine).unwrap()
+}
+
+#[test]
+fn a_runtime_of_the_engines_with_a_kernel_of_its_own_is_refused() {
+    perform(async |stage| {
+        for name in ["runsc", "kata-runtime", "io.containerd.kata.v2"] {
+            let house = with_runtime(stage, stage.engine.host.clone(), name);
+            let error = house.create(spec()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(&format!("runtime {name}")), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_runtime_that_the_engine_does_not_have_is_named_with_those_that_it_has() {
+    perform(async |stage| {
+        let house = with_runtime(stage, stage.engine.host.clone(), "nobodys");
+        let error = house.create(spec()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("no runtime nobodys"), "{error}");
+        assert!(error.to_string().contains("runc"), "{error}");
+        assert_eq!(house.list().await.unwrap(), []);
+    });
+}
+
+#[test]
+fn the_engine_is_asked_for_the_runtime_that_was_chosen() {
+    perform(async |stage| {
+        let args = ["--add-runtime=other=/usr/sbin/runc", "--add-runtime=walled=/nowhere/runsc"];
+        let manner = Manner { args: args.map(str::to_owned).to_vec(), ..Manner::default() };
+        let engine = PrivateEngine::start_as(&stage.place(), &manner).unwrap();
+        let house = with_runtime(stage, engine.host(), "other");
+        let sandbox = house.create(spec()).await.unwrap();
+        assert_eq!(stdout_of(&sandbox, "echo runs").await, "runs\n");
+        let id = engine.docker(&["ps", "-q"]);
+        let used = engine.docker(&["inspect", "-f", "{{.HostConfig.Runtime}}", id.trim()]);
+        assert_eq!(used.trim(), "other");
+        let report =
+            house.doctor().await.into_iter().find(|report| report.runtime.name() == "docker").unwrap();
+        let row = report.features.iter().find(|feature| feature.name == "runtimes").unwrap();
+        assert!(row.ok && row.detail.starts_with("other is used"), "{row:?}");
+        sandbox.destroy().await.unwrap();
+        // By what is executed, whatever it is called.
+        let error = with_runtime(stage, engine.host(), "walled").create(spec()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("walled (runsc)"), "{error}");
+        engine.end();
+    });
+}
+
+/// First of the users that an engine gives its containers in a test.
+const REMAPPED: u32 = 700_000;
+
+#[test]
+fn on_an_engine_that_remaps_users_a_box_is_nobody_of_the_hosts() {
+    perform(async |stage| {
+        let dir = stage.place();
+        // The users are looked up in files, which the engine gets copies of: the host's stay as they are.
+        let etc = dir.join("etc").display().to_string();
+        let range = format!("daemon:{REMAPPED}:65536");
+        let mounts = format!(
+            "cp -a /etc {etc}; echo {range} > {etc}/subuid; echo {range} > {etc}/subgid; mount --bind {etc} /etc"
+        );
+        let args = vec!["--userns-remap=daemon".to_owned()];
+        let manner = Manner { args, mounts: Some(mounts), ..Manner::default() };
+        let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(SandboxSpec { user: Some("root".into()), ..spec() }).await.unwrap();
+        let info = sandbox.info();
+        assert!(!info.missing.iter().any(|lack| lack.contains("uid range")), "{:?}", info.missing);
+        assert_eq!(info.level, if info.missing.is_empty() { Level::Full } else { Level::Reduced });
+        assert_eq!(stdout_of(&sandbox, "id -u; awk '{ print $2 }' /proc/self/uid_map").await, "0\n700000\n");
+        let first = std::fs::metadata(format!("/proc/{}", info.pid)).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&first), REMAPPED);
+        // Owners of files that the engine keeps are shifted: no digest is better than a wrong one.
+        let error = house.digest(sandbox.id()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("userns-remap"), "{error}");
+        sandbox.destroy().await.unwrap();
+        works(&house).await;
+        engine.end();
+    });
+}
