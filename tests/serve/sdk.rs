@@ -8,8 +8,8 @@ use glasshouse_tests::{House, Mode, glass, skip};
 
 use crate::stage::Server;
 
-/// The release whose protocol we speak, and the official client of MCP.
-const PACKAGES: [&str; 2] = ["opensandbox==1.1.1", "mcp==2.3.0"];
+/// The release whose protocol we speak, the official client of MCP, and all that they need.
+const PACKAGES: &str = include_str!("sdk/requirements.txt");
 
 /// Runs a script with the SDK at hand. It says itself what it expects.
 fn check(script: &str, server: &Server, more: &[(&str, &str)]) {
@@ -39,7 +39,7 @@ fn python() -> Option<&'static PathBuf> {
     match PYTHON.get_or_init(install) {
         Ok(python) => Some(python),
         Err(why) => {
-            skip("sdk", why);
+            skip("serve", why);
             None
         }
     }
@@ -48,12 +48,12 @@ fn python() -> Option<&'static PathBuf> {
 fn install() -> Result<PathBuf, String> {
     let test = std::env::current_exe().expect("a test knows where it is");
     let target = test.ancestors().nth(3).expect("target/<profile>/deps");
-    let dir = target.join(PACKAGES.join("-").replace("==", "-"));
-    let python = dir.join("bin/python");
-    if dir.join("complete").exists() {
+    let dir = target.join("python-clients");
+    let (python, complete) = (dir.join("bin/python"), dir.join("complete"));
+    // The mark is written last, and names what is there.
+    if std::fs::read_to_string(&complete).is_ok_and(|there| there == PACKAGES) {
         return Ok(python);
     }
-    // What is there was never finished.
     let _ = std::fs::remove_dir_all(&dir);
     let run = |program: &Path, args: &[&str]| {
         let output =
@@ -62,10 +62,13 @@ fn install() -> Result<PathBuf, String> {
         if output.status.success() { Ok(()) } else { Err(format!("{} {args:?}: {said}", program.display())) }
     };
     let path = dir.to_str().ok_or("the target directory has no name that is UTF-8")?;
-    run(Path::new("python3"), &["-m", "venv", path])?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(&python, &[pip.as_slice(), PACKAGES.as_slice()].concat())?;
-    std::fs::write(dir.join("complete"), "").map_err(|e| e.to_string())?;
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk/requirements.txt");
+    let packages = packages.to_str().ok_or("the tests have no name that is UTF-8")?;
+    // The system's Python: test.sh has installed what this needs for that one.
+    run(Path::new("/usr/bin/python3"), &["-m", "venv", path])?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    run(&python, &[pip.as_slice(), &["--only-binary", ":all:", "-r", packages]].concat())?;
+    std::fs::write(&complete, PACKAGES).map_err(|e| e.to_string())?;
     Ok(python)
 }
 
