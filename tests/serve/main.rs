@@ -4,6 +4,7 @@
 
 mod access;
 mod commands;
+mod extensions;
 mod files;
 mod lifecycle;
 mod mcp;

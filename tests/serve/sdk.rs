@@ -104,3 +104,10 @@ fn the_official_client_of_mcp_uses_the_tools() {
     let (_, listed, _) = house.run(&["list", "--json"]);
     assert_eq!(listed.trim(), "[]", "boxes end with the session");
 }
+
+#[test]
+fn the_official_client_of_mcp_uses_them_over_http() {
+    let server = Server::new();
+    let url = format!("http://{}/mcp", server.address);
+    run("tools.py", &[("MCP_URL", url.as_str()), ("NO_PROXY", "127.0.0.1")]);
+}

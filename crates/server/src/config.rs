@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::dialect::mcp::McpConfig;
 use crate::error::{Error, Result};
 
 /// How to serve. The defaults serve this machine alone, without a key.
@@ -19,6 +20,8 @@ pub struct Config {
     pub public_host: Option<String>,
     /// The longest life that a caller may ask for a box.
     pub timeout_max: Duration,
+    /// What agents may do.
+    pub mcp: McpConfig,
 }
 
 impl Config {
@@ -30,6 +33,7 @@ impl Config {
             key: None,
             public_host: None,
             timeout_max: Duration::from_secs(24 * 60 * 60),
+            mcp: McpConfig::default(),
         }
     }
 

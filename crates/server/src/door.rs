@@ -14,6 +14,13 @@ pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// What a caller shows.
 pub(crate) const KEY: &str = "open-sandbox-api-key";
 
+/// Who makes a request. Without a tenant it is whoever runs the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Whose boxes he may see; without one, all.
+    pub(crate) tenant: Option<String>,
+}
+
 /// The id of a request: the caller's, if it is one that can be said again.
 pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let theirs = headers.get(REQUEST_ID).filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_BYTES);

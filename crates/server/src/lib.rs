@@ -35,6 +35,8 @@ use crate::dialect::opensandbox;
 /// A server that knows its boxes, and takes no connections yet.
 #[derive(Debug)]
 pub struct Server {
+    house: Sandboxes,
+    mcp: McpConfig,
     service: Arc<opensandbox::Service>,
 }
 
@@ -42,9 +44,10 @@ impl Server {
     /// Looks at the settings, and takes up the boxes that are there.
     pub async fn open(house: Sandboxes, config: Config) -> Result<Server> {
         config.check()?;
-        let service = Arc::new(opensandbox::Service::open(house, config)?);
+        let mcp = config.mcp.clone();
+        let service = Arc::new(opensandbox::Service::open(house.clone(), config)?);
         opensandbox::adopt(&service).await?;
-        Ok(Server { service })
+        Ok(Server { house, mcp, service })
     }
 
     /// Serves until `stop` comes; then takes nothing new, and waits a little for what is under way.
@@ -56,7 +59,8 @@ impl Server {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
         let reaper = tokio::spawn(opensandbox::reap(self.service.clone()));
-        let router = opensandbox::router(self.service);
+        let mcp = dialect::mcp::http(self.house, self.mcp);
+        let router = opensandbox::router(self.service, mcp);
         let listener = listener.tap_io(|connection| {
             // An answer goes out at once, and not when the last one has been seen; where that is refused, it is only slower.
             let _ = connection.set_nodelay(true);

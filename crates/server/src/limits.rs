@@ -48,7 +48,16 @@ pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
 pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
 /// How long a small question that the service has to ask a program in a box may take.
 pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
+/// How long a piece of code may run, unless said otherwise, and at most.
+pub(crate) const EXECUTE_TIMEOUT_MS: u64 = 60_000;
+pub(crate) const EXECUTE_TIMEOUT_MAX_MS: u64 = 3_600_000;
+/// Boxes that are forked at once.
+pub(crate) const FORKS: usize = 100;
+/// A record is sent in pieces of this size.
+pub(crate) const TRACE_PIECE_BYTES: usize = 64 * 1024;
 /// Boxes of one session of MCP.
 pub(crate) const MCP_BOXES: usize = 64;
+/// How long a box of MCP over HTTP lives: nobody tells when its caller is done.
+pub(crate) const MCP_BOX_TTL: Duration = Duration::from_secs(3600);
 /// A file that is told in one answer of MCP: more would fill an agent's memory.
 pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-"""The official client of MCP, over stdin and stdout, with every tool that is about boxes."""
+"""The official client of MCP, over stdin and stdout or over HTTP, with every tool that is about boxes."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import os
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 
 async def tour(session):
@@ -54,7 +55,14 @@ async def tour(session):
     await refused("nonesuch")
 
 
+async def over_http(url):
+    async with streamable_http_client(url) as streams, ClientSession(streams[0], streams[1]) as session:
+        await tour(session)
+
+
 async def main():
+    if url := os.environ.get("MCP_URL"):
+        return await over_http(url)
     home = {"GLASSHOUSE_HOME": os.environ["GLASSHOUSE_HOME"], "PATH": os.environ["PATH"]}
     parameters = StdioServerParameters(command=os.environ["GLASS"], args=["mcp"], env=home)
     async with stdio_client(parameters) as (reader, writer), ClientSession(reader, writer) as session:

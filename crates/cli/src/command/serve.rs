@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueHint};
-use glasshouse_server::{Config, Server};
+use glasshouse_server::{Config, McpConfig, Server};
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use super::task::git_env;
 use crate::args::Global;
 use crate::output;
 use crate::session::Part;
@@ -43,6 +44,7 @@ impl Serve {
             listen: self.listen,
             key: key(self.key_file.as_deref())?,
             public_host: self.public_host,
+            mcp: McpConfig { git_env: git_env(), local_repos: false },
             ..Config::new(global.home()?)
         };
         // Before anything is opened: nobody is to get in for a moment.

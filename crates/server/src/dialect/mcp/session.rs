@@ -22,6 +22,8 @@ use crate::limits::{MCP_BOXES, MCP_FILE_BYTES};
 pub(super) struct Session {
     house: Sandboxes,
     config: McpConfig,
+    /// How long a box lives, where no process is there for it to die with.
+    ttl: Option<Duration>,
     boxes: Arc<Mutex<BTreeMap<String, Sandbox>>>,
     /// Snapshots that were taken in it: others may hold what is none of this agent's business.
     snapshots: Arc<Mutex<BTreeSet<String>>>,
@@ -32,8 +34,8 @@ type Arguments = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
 impl Session {
-    pub(super) fn new(house: Sandboxes, config: McpConfig) -> Session {
-        Session { house, config, boxes: Arc::default(), snapshots: Arc::default() }
+    pub(super) fn new(house: Sandboxes, config: McpConfig, ttl: Option<Duration>) -> Session {
+        Session { house, config, ttl, boxes: Arc::default(), snapshots: Arc::default() }
     }
 
     /// Does what a tool does. An error is for the agent to read.
@@ -54,7 +56,10 @@ impl Session {
             "sandbox_snapshot" => self.snapshot(&arguments).await,
             "restore_sandbox" => self.restore(&arguments).await,
             "fork_sandbox" => self.fork(&arguments).await,
-            "list_sandboxes" => Ok(json!({ "sandboxes": self.list().await })),
+            "list_sandboxes" => {
+                self.forget_those_that_are_gone().await?;
+                Ok(json!({ "sandboxes": self.list().await }))
+            }
             "destroy_sandbox" => {
                 let sandbox = self.the_box(&arguments).await?;
                 self.boxes.lock().await.remove(sandbox.id());
@@ -109,8 +114,10 @@ impl Session {
     }
 
     /// Makes a box that dies with this process, and takes it in.
-    async fn made(&self, spec: SandboxSpec, task: Option<TaskSpec>) -> Result<Sandbox, Error> {
-        let spec = SandboxSpec { owner: Some(std::process::id()), ..spec };
+    async fn made(&self, mut spec: SandboxSpec, task: Option<TaskSpec>) -> Result<Sandbox, Error> {
+        spec.owner = Some(std::process::id());
+        spec.limits.ttl = self.ttl;
+        self.forget_those_that_are_gone().await?;
         if self.boxes.lock().await.len() >= MCP_BOXES {
             let message = format!("a session has at most {MCP_BOXES} boxes; destroy_sandbox ends one");
             return Err(Error::new(ErrorKind::Limit, message));
@@ -121,6 +128,13 @@ impl Session {
         };
         self.boxes.lock().await.insert(sandbox.id().to_owned(), sandbox.clone());
         Ok(sandbox)
+    }
+
+    /// A box whose time was over, or that somebody else ended, does not count.
+    async fn forget_those_that_are_gone(&self) -> Result<(), Error> {
+        let there: BTreeSet<String> = self.house.list().await?.into_iter().map(|info| info.id).collect();
+        self.boxes.lock().await.retain(|id, _| there.contains(id));
+        Ok(())
     }
 
     fn check_repo(&self, repo: &str) -> Result<(), Error> {

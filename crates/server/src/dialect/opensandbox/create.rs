@@ -118,7 +118,7 @@ pub(crate) fn this_platform() -> PlatformSpec {
 }
 
 /// The image, and what the caller called it. No path of this machine can be named.
-fn image(image: Option<&ImageSpec>, snapshot: Option<&str>) -> Answer<(Image, Option<String>)> {
+pub(crate) fn image(image: Option<&ImageSpec>, snapshot: Option<&str>) -> Answer<(Image, Option<String>)> {
     let uri = match (image, snapshot) {
         (Some(image), None) => image.uri.trim(),
         (None, Some(id)) => return Ok((Image::Snapshot(id.to_owned()), None)),
@@ -136,7 +136,7 @@ fn image(image: Option<&ImageSpec>, snapshot: Option<&str>) -> Answer<(Image, Op
     Ok((parsed, Some(uri.to_owned())))
 }
 
-fn credentials(image: ImageSpec) -> Option<Credentials> {
+pub(crate) fn credentials(image: ImageSpec) -> Option<Credentials> {
     let auth = image.auth?;
     Some(Credentials::Password { user: auth.username?, password: auth.password.unwrap_or_default() })
 }

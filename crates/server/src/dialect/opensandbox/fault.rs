@@ -44,6 +44,11 @@ impl Fault {
         Fault::new(StatusCode::CONFLICT, code, message)
     }
 
+    /// Something went wrong on our side.
+    pub(crate) fn internal(message: impl Into<String>) -> Fault {
+        Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR", message)
+    }
+
     /// The same with another word to branch on.
     pub(crate) fn coded(self, code: &'static str) -> Fault {
         Fault { code, ..self }

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use glasshouse_sandbox::{
-    ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState, SnapshotInfo,
+    Credentials, ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState, SnapshotInfo,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -51,16 +51,10 @@ async fn create_sandbox(
     Body(request): Body<CreateSandboxRequest>,
 ) -> Answer<impl IntoResponse> {
     let Wanted { mut spec, record, credentials } = create::wanted(request, &service.config)?;
-    match &spec.image {
-        Image::Remote(name) => {
-            let options = PullOptions { credentials, ..PullOptions::default() };
-            have_image(&service, name, options).await?;
-        }
-        Image::Snapshot(id) => {
-            let snapshot = super::snapshot::find(&service, id).await?;
-            as_its_box(&mut spec, &snapshot);
-        }
-        _ => {}
+    have_image(&service, &spec.image, credentials).await?;
+    if let Image::Snapshot(id) = &spec.image {
+        let snapshot = super::snapshot::find(&service, id).await?;
+        as_its_box(&mut spec, &snapshot);
     }
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED");
     let sandbox = service.house.create(spec).await.map_err(failed)?;
@@ -80,7 +74,12 @@ async fn create_sandbox(
 }
 
 /// Has an image here, fetched if need be.
-async fn have_image(service: &Service, name: &str, options: PullOptions) -> Answer<()> {
+pub(super) async fn have_image(
+    service: &Service,
+    image: &Image,
+    credentials: Option<Credentials>,
+) -> Answer<()> {
+    let Image::Remote(name) = image else { return Ok(()) };
     if service.house.image(name).await.is_ok() {
         return Ok(());
     }
@@ -88,6 +87,7 @@ async fn have_image(service: &Service, name: &str, options: PullOptions) -> Answ
         let code = "DOCKER::SANDBOX_IMAGE_PULL_FAILED";
         Fault::new(StatusCode::INTERNAL_SERVER_ERROR, code, format!("cannot pull the image {name}: {e}"))
     };
+    let options = PullOptions { credentials, ..PullOptions::default() };
     service.house.pull_image(name, options).await.map(drop).map_err(failed)
 }
 
@@ -99,7 +99,7 @@ fn as_its_box(spec: &mut SandboxSpec, snapshot: &SnapshotInfo) {
 }
 
 /// Starts what a box is to run, unless that only waits.
-async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: &[String]) -> Answer<()> {
+pub(super) async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: &[String]) -> Answer<()> {
     if entrypoint.is_empty() || create::only_waits(entrypoint) {
         return Ok(());
     }

@@ -10,6 +10,7 @@ mod create;
 mod egress;
 mod endpoint;
 mod execd;
+mod extensions;
 mod fault;
 mod lifecycle;
 mod metadata;
@@ -36,7 +37,7 @@ use utoipa_axum::routes;
 use self::fault::Fault;
 use self::rooms::Rooms;
 use crate::config::Config;
-use crate::door;
+use crate::door::{self, Caller};
 use crate::error::Result;
 use crate::limits::JSON_BYTES;
 
@@ -78,8 +79,8 @@ impl Service {
     }
 }
 
-/// All routes, below `/v1` and without it.
-pub(crate) fn router(service: Arc<Service>) -> Router {
+/// All routes, below `/v1` and without it; and those of others, behind the same door.
+pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Router {
     let (routes, mut document) = OpenApiRouter::new().nest("/v1", api()).merge(about()).split_for_parts();
     describe(&mut document);
     let document = Arc::new(serde_json::to_value(&document).unwrap_or_default());
@@ -87,6 +88,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
     let openapi = axum::routing::get(move || async move { Json(Value::clone(&document)) });
     routes
         .merge(bare)
+        .merge(others)
         .route("/openapi.json", openapi)
         .fallback(nowhere)
         .method_not_allowed_fallback(no_such_method)
@@ -101,6 +103,7 @@ fn api() -> OpenApiRouter<Arc<Service>> {
         .merge(endpoint::routes())
         .merge(egress::routes())
         .merge(unsupported::routes())
+        .merge(extensions::routes())
         .nest("/sandboxes/{id}/proxy/44772", execd::routes())
         .nest("/sandboxes/{id}/proxy/18080", egress::sidecar())
         // The real execd is a proxy as well, and some callers go through it to itself.
@@ -151,10 +154,13 @@ async fn version() -> Json<Value> {
 const PROTOCOL: &str = "1.1.1";
 
 /// The first and the last station of every request.
-async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
+async fn enter(State(service): Shared, mut request: Request, next: Next) -> Response {
     let id = door::request_id(request.headers());
     let mut response = match admit(&service, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(fault) => fault.into_response(),
     };
     response.headers_mut().insert(door::REQUEST_ID, id);
@@ -164,27 +170,28 @@ async fn enter(State(service): Shared, request: Request, next: Next) -> Response
     response
 }
 
-fn admit(service: &Service, request: &Request) -> std::result::Result<(), Fault> {
+fn admit(service: &Service, request: &Request) -> std::result::Result<Caller, Fault> {
     let (headers, path) = (request.headers(), request.uri().path());
     let Some(key) = &service.config.key else {
         let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
-        return door::foreign(headers, request.method()).map_or(Ok(()), |why| Err(refuse(why)));
+        return door::foreign(headers, request.method())
+            .map_or(Ok(Caller::default()), |why| Err(refuse(why)));
     };
     if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") {
-        return Ok(());
+        return Ok(Caller::default());
     }
     if let Some(shown) = headers.get(door::KEY) {
         let fine = door::same(shown.as_bytes(), key.as_bytes());
         let wrong =
             || Fault::new(StatusCode::UNAUTHORIZED, "INVALID_API_KEY", "the API key is not the right one");
-        return if fine { Ok(()) } else { Err(wrong()) };
+        return if fine { Ok(Caller::default()) } else { Err(wrong()) };
     }
     // Callers of a box's endpoint show what they were told with it.
     let box_id = endpoint::box_of(path);
     if let (Some(id), Some(shown)) = (box_id, headers.get(endpoint::TOKEN))
         && door::same(shown.as_bytes(), service.token(id).as_bytes())
     {
-        return Ok(());
+        return Ok(Caller::default());
     }
     let message = "this server wants an API key; send it as OPEN-SANDBOX-API-KEY";
     Err(Fault::new(StatusCode::UNAUTHORIZED, "MISSING_API_KEY", message))

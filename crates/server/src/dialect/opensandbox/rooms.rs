@@ -120,6 +120,13 @@ impl Rooms {
         locked(&self.open).remove(id);
     }
 
+    /// Whether this is the way to a box that is in use.
+    fn is_open(&self, room: &Arc<Room>) -> bool {
+        let open = locked(&self.open);
+        let known = open.get(room.sandbox.id()).and_then(|cell| cell.get());
+        known.is_some_and(|known| Arc::ptr_eq(known, room))
+    }
+
     /// Ends a box and forgets it.
     pub(crate) async fn destroy(&self, id: &str) -> Answer<()> {
         self.leave(id);
@@ -220,8 +227,8 @@ pub(crate) fn watch_entrypoint(service: Arc<Service>, room: Arc<Room>) {
             return;
         };
         let end = command.ended().await;
-        // A box that is gone took its entrypoint with it.
-        if !end.box_gone {
+        // A box that is gone took its entrypoint with it, and so did one that was put back: the way to it was given up then.
+        if !end.box_gone && service.rooms.is_open(&room) {
             let ended = Ended { success: end.exit_code == Some(0), how: end.how };
             let _ = service.rooms.ended(room.sandbox.id(), ended).await;
         }

@@ -34,7 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 
 /// What to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-pub(super) struct RunCommandRequest {
+pub(crate) struct RunCommandRequest {
     /// A line for the shell: this or `argv`.
     command: Option<String>,
     /// A program and its arguments.
@@ -51,6 +51,13 @@ pub(super) struct RunCommandRequest {
     gid: Option<u32>,
     /// Variables, stronger than all others.
     envs: Option<BTreeMap<String, String>>,
+}
+
+impl RunCommandRequest {
+    /// Whether it is to go on by itself.
+    pub(crate) fn is_background(&self) -> bool {
+        self.background.unwrap_or(false)
+    }
 }
 
 /// Where a command stands.
@@ -78,7 +85,7 @@ pub(super) struct CommandStatusResponse {
     (status = 400, description = "That makes no sense", body = ErrorResponse),
 ))]
 async fn run(Here(room): Here, Body(request): Body<RunCommandRequest>) -> Answer<Response> {
-    let background = request.background.unwrap_or(false);
+    let background = request.is_background();
     let id = random::hex()?;
     let spec = spec(&room, request, &id).await?;
     if !background {
@@ -98,7 +105,7 @@ async fn run(Here(room): Here, Body(request): Body<RunCommandRequest>) -> Answer
 }
 
 /// What a stream of events is sent with.
-const EVENTS: [(header::HeaderName, &str); 3] = [
+pub(crate) const EVENTS: [(header::HeaderName, &str); 3] = [
     (header::CONTENT_TYPE, "text/event-stream"),
     (header::CACHE_CONTROL, "no-cache"),
     (header::HeaderName::from_static("x-accel-buffering"), "no"),
@@ -112,7 +119,7 @@ fn events(pieces: mpsc::Receiver<Bytes>) -> Response {
 }
 
 /// From what a caller asks for to what the box is told.
-async fn spec(room: &Room, request: RunCommandRequest, id: &str) -> Answer<ExecSpec> {
+pub(crate) async fn spec(room: &Room, request: RunCommandRequest, id: &str) -> Answer<ExecSpec> {
     let sandbox = &room.sandbox;
     let program = match (request.command, request.argv) {
         (Some(line), None) if !line.trim().is_empty() => {

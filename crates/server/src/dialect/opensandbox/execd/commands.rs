@@ -105,7 +105,7 @@ impl Commands {
 
     /// Starts a command. Pieces of the stream of its events come from what is given back; whether somebody takes them or not,
     /// the command goes on.
-    pub(super) async fn stream(
+    pub(crate) async fn stream(
         &self,
         sandbox: &Sandbox,
         id: &str,
@@ -143,7 +143,8 @@ impl Commands {
             return Ok(Some(command.clone()));
         }
         let labelled = |info: &ExecInfo| info.label.as_deref() == Some(id);
-        let Some(info) = sandbox.execs().await?.into_iter().find(labelled) else { return Ok(None) };
+        // A box that was put back has run its entrypoint before.
+        let Some(info) = sandbox.execs().await?.into_iter().rfind(labelled) else { return Ok(None) };
         self.adopt(sandbox, id, info).await.map(Some)
     }
 

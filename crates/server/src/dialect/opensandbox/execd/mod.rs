@@ -33,6 +33,7 @@ use super::Service;
 use super::fault::{Answer, Fault};
 use super::rooms::Room;
 
+pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
 pub(super) use metrics::Usage;
 
@@ -59,7 +60,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 }
 
 /// The box of an endpoint: it lives, and there is a way to it.
-struct Here(Arc<Room>);
+pub(super) struct Here(pub(super) Arc<Room>);
 
 impl FromRequestParts<Arc<Service>> for Here {
     type Rejection = Fault;
