@@ -1,9 +1,9 @@
 //! Who is let in.
 
 use glasshouse_tests::{House, Mode};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::stage::{Server, execd};
+use crate::stage::{Server, execd, started};
 
 const KEY: &str = "a-key-that-nobody-guesses";
 
@@ -98,4 +98,14 @@ fn it_ends_when_it_is_told_to_and_leaves_its_boxes() {
     assert_eq!(server.stop(), Some(0));
     let (code, listed, _) = server.house.run(&["list"]);
     assert!(code == 0 && listed.contains(&id), "{listed}");
+}
+
+#[test]
+fn a_program_is_told_as_json_where_connections_are_taken() {
+    let house = House::new(Mode::all()[0]);
+    let (mut child, line) = started(&house, &["--listen", "127.0.0.1:0", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap();
+    assert!(told["listen"].as_str().unwrap().starts_with("127.0.0.1:"), "{told}");
 }

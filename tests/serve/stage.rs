@@ -124,12 +124,17 @@ impl Drop for Server {
 }
 
 fn start(house: &House, args: &[&str]) -> (Child, String) {
-    let args = [&["serve", "--listen", "127.0.0.1:0"], args].concat();
-    let mut child = house.glass(&args).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (child, line) = started(house, &[&["--listen", "127.0.0.1:0"], args].concat());
     let address = line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("no address: {line:?}"));
     (child, address.to_owned())
+}
+
+/// Starts a server. The first line that it prints.
+pub(crate) fn started(house: &House, args: &[&str]) -> (Child, String) {
+    let mut child = house.glass(&[&["serve"], args].concat()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
 }
 
 /// The path of something that a box does.
