@@ -117,6 +117,9 @@ fn every_command_speaks_json() {
         let talk = Talk { house, spoken: RefCell::default() };
         talk.live();
         talk.picture();
+        talk.ask(&["key", "add", "one", "--tenant", "red"]);
+        talk.ask(&["key", "list"]);
+        talk.ask(&["key", "revoke", "one"]);
         talk.ask(&["gc"]);
         talk.ask(&["doctor"]);
         talk.ask(&["completions", "bash"]);
@@ -124,7 +127,7 @@ fn every_command_speaks_json() {
         let help = |args: &[&str]| house.run(&[args, &["--help"]].concat()).1;
         let mut all = listed(&help(&[]));
         assert!(all.len() > 30, "{all:?}");
-        for of in ["image", "trajectory", "audit"] {
+        for of in ["image", "trajectory", "audit", "key"] {
             all.extend(listed(&help(&[of])).into_iter().map(|word| format!("{of} {word}")));
         }
         // It wants a registry; `tests/images` has one.

@@ -11,3 +11,4 @@ mod mcp;
 mod restart;
 mod sdk;
 mod stage;
+mod tenants;

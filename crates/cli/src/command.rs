@@ -18,6 +18,7 @@ mod image;
 mod import;
 mod info;
 mod jump;
+mod key;
 mod kill;
 mod list;
 mod log;
@@ -94,6 +95,7 @@ pub(crate) enum Command {
     Jump(jump::Jump),
     Trajectory(trajectory::Trajectories),
     Serve(serve::Serve),
+    Key(key::KeyCommands),
     Mcp(mcp::Mcp),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
@@ -149,6 +151,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Jump(command) => command.run(global).await,
         Command::Trajectory(command) => command.run(global),
         Command::Serve(command) => command.run(global).await,
+        Command::Key(command) => command.run(global),
         Command::Mcp(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,

@@ -17,6 +17,8 @@ pub(crate) const KEY: &str = "open-sandbox-api-key";
 /// Who makes a request. Without a tenant it is whoever runs the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
+    /// What the audit calls him.
+    pub(crate) key: Option<String>,
     /// Whose boxes he may see; without one, all.
     pub(crate) tenant: Option<String>,
 }

@@ -10,23 +10,29 @@
 //!
 //! Nothing here reads the environment: settings are values ([`Config`]).
 
+mod audit;
 mod clock;
 mod config;
+mod connections;
+mod counters;
 mod dialect;
 mod door;
 mod error;
+mod keys;
 mod limits;
 mod random;
+mod tenants;
 
 use std::future::Future;
 use std::sync::Arc;
 
-use axum::serve::ListenerExt as _;
+use axum::Router;
 use glasshouse_sandbox::Sandboxes;
 use tokio::net::TcpListener;
 
-pub use config::Config;
+pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG};
 pub use error::{Error, Result};
+pub use keys::{KeyInfo, Keys};
 
 pub use dialect::mcp::{McpConfig, serve_stdio};
 
@@ -36,7 +42,7 @@ use crate::dialect::opensandbox;
 #[derive(Debug)]
 pub struct Server {
     house: Sandboxes,
-    mcp: McpConfig,
+    config: Config,
     service: Arc<opensandbox::Service>,
 }
 
@@ -44,42 +50,24 @@ impl Server {
     /// Looks at the settings, and takes up the boxes that are there.
     pub async fn open(house: Sandboxes, config: Config) -> Result<Server> {
         config.check()?;
-        let mcp = config.mcp.clone();
-        let service = Arc::new(opensandbox::Service::open(house.clone(), config)?);
+        let service = Arc::new(opensandbox::Service::open(house.clone(), config.clone())?);
         opensandbox::adopt(&service).await?;
-        Ok(Server { house, mcp, service })
+        Ok(Server { house, config, service })
     }
 
     /// Serves until `stop` comes; then takes nothing new, and waits a little for what is under way.
     ///
     /// Boxes stay when it ends: whoever serves the same state directory next finds them.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<()> {
-        let reaper = tokio::spawn(opensandbox::reap(self.service.clone()));
-        let mcp = dialect::mcp::http(self.house, self.mcp);
-        let router = opensandbox::router(self.service, mcp);
-        let listener = listener.tap_io(|connection| {
-            // An answer goes out at once, and not when the last one has been seen; where that is refused, it is only slower.
-            let _ = connection.set_nodelay(true);
-        });
-        let (stopping, mut stopped) = tokio::sync::watch::channel(false);
-        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-            stop.await;
-            let _ = stopping.send(true);
-        });
-        let too_long = async move {
-            // A sender that is gone without a word means that serving ended by itself.
-            let _ = stopped.wait_for(|stopping| *stopping).await;
-            tokio::time::sleep(limits::STOP_TIMEOUT).await;
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
+        let Server { house, config, service } = self;
+        let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
+        let mcp = match config.mcp {
+            Some(mcp) => dialect::mcp::http(house, mcp, service.tenants(), config.bounds.json_bytes),
+            None => Router::new(),
         };
-        let ended = tokio::select! {
-            ended = serving => ended.map_err(Error::Serve),
-            () = too_long => Ok(()),
-        };
+        connections::serve(listener, opensandbox::router(service, mcp), config.bounds, stop).await;
         reaper.abort();
-        ended
+        // In a thread that may wait; how it went is told nowhere any more.
+        let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
     }
 }

@@ -2,10 +2,20 @@
 
 use std::time::Duration;
 
-/// How long requests that are under way may go on when the server is told to stop.
-pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// A JSON body.
-pub(crate) const JSON_BYTES: usize = 4 << 20;
+/// Keys of one state directory.
+pub(crate) const KEYS: usize = 10_000;
+/// The file of one key.
+pub(crate) const KEY_FILE_BYTES: u64 = 4096;
+/// The name of a key or a tenant.
+pub(crate) const NAME_BYTES: usize = 63;
+/// Tenants whose calls are counted at once; when there are more, all begin anew.
+pub(crate) const CALLERS_KEPT: usize = 10_000;
+/// Lines of the audit that wait to be written.
+pub(crate) const AUDIT_WAITING: usize = 4096;
+/// The file of the audit, before it is turned over.
+pub(crate) const AUDIT_BYTES: u64 = 64 << 20;
+/// A path in the audit.
+pub(crate) const AUDIT_PATH_BYTES: usize = 512;
 /// The longest request id of a caller's that is said again.
 pub(crate) const REQUEST_ID_BYTES: usize = 128;
 /// Boxes on one page of a list.
@@ -32,8 +42,6 @@ pub(crate) const READ_PIECE: u64 = 1 << 20;
 pub(crate) const TEXT_BYTES: u64 = 64 << 20;
 /// Bytes of one upload that are held in memory; the rest waits on the disk.
 pub(crate) const UPLOAD_MEMORY_BYTES: usize = 8 << 20;
-/// Bytes of one upload.
-pub(crate) const UPLOAD_BYTES: u64 = 16 << 30;
 /// Files of one upload.
 pub(crate) const UPLOAD_FILES: usize = 10_000;
 /// What one upload says of one file.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueHint};
-use glasshouse_server::{Config, McpConfig, Server};
+use glasshouse_server::{Config, DEFAULT_CONFIG, Server};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -24,35 +24,41 @@ it ends. Without a key only this machine is served, and no pages of other sites.
 
 Examples:
   glass serve
-  glass serve --listen 0.0.0.0:8080 --key-file /run/secrets/glass-key
+  glass key add ci --tenant red
+  glass serve --listen 0.0.0.0:8080 --config serve.toml
+  glass serve --show-config
   pip install opensandbox                     a client; its default is where `glass serve` is")]
 pub(crate) struct Serve {
-    /// Where to take connections; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
-    listen: SocketAddr,
-    /// A file that holds the key that callers show [default: $GLASSHOUSE_KEY, if it is set]
+    /// Where to take connections; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// A file that holds a key that callers show and that opens all [default: $GLASSHOUSE_KEY, if it is set]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
     /// The host and port that callers are told to find boxes at [default: those that they called]
     #[arg(long, value_name = "HOST:PORT")]
     public_host: Option<String>,
+    /// A file of settings (TOML); options are stronger
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Print all settings with what holds without a word, and do nothing
+    #[arg(long, conflicts_with_all = ["listen", "key_file", "public_host", "config"])]
+    show_config: bool,
 }
 
 impl Serve {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let config = Config {
-            listen: self.listen,
-            key: key(self.key_file.as_deref())?,
-            public_host: self.public_host,
-            mcp: McpConfig { git_env: git_env(), local_repos: false },
-            ..Config::new(global.home()?)
-        };
+        if self.show_config {
+            output::print_bytes(DEFAULT_CONFIG.as_bytes())?;
+            return Ok(0);
+        }
+        let config = self.config(global)?;
         // Before anything is opened: nobody is to get in for a moment.
         config.check()?;
         let mut signals = Signals::of(Part::default())?;
         let house = global.open()?;
-        let listener = TcpListener::bind(self.listen).await;
-        let listener = listener.with_context(|| format!("cannot listen on {}", self.listen))?;
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr().context("cannot tell where connections are taken")?;
         let config = Config { listen: address, ..config };
         let server = Server::open(house, config).await?;
@@ -69,7 +75,7 @@ impl Serve {
         let mut stop = Some(stop);
         loop {
             tokio::select! {
-                ended = &mut serving => return ended.map(|()| 0).map_err(Into::into),
+                () = &mut serving => return Ok(0),
                 told = signals.next() => if let Told::End(_) = told {
                     if signals.insist() {
                         return Ok(0);
@@ -78,6 +84,25 @@ impl Serve {
                 }
             }
         }
+    }
+}
+
+impl Serve {
+    /// What the file says, and what the options say over it.
+    fn config(&self, global: &Global) -> Result<Config> {
+        let text = match &self.config {
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the settings in {}", path.display()))?,
+            None => String::new(),
+        };
+        let mut config = Config::read(global.home()?, &text)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.key = key(self.key_file.as_deref())?;
+        config.public_host = self.public_host.clone().or(config.public_host);
+        if let Some(mcp) = &mut config.mcp {
+            mcp.git_env = git_env();
+        }
+        Ok(config)
     }
 }
 

@@ -29,10 +29,11 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use self::session::Session;
+use self::session::{Lease, Session};
 use crate::door::Caller;
 use crate::error::{Error, Result};
-use crate::limits::{JSON_BYTES, MCP_BOX_TTL};
+use crate::limits::MCP_BOX_TTL;
+use crate::tenants::Tenants;
 
 /// What a session may do.
 #[derive(Debug, Clone, Default)]
@@ -59,8 +60,13 @@ pub async fn serve_stdio(house: Sandboxes, config: McpConfig) -> Result<()> {
 }
 
 /// MCP at `/mcp`, for callers who have come through the door.
-pub(crate) fn http<S: Clone + Send + Sync + 'static>(house: Sandboxes, config: McpConfig) -> Router<S> {
-    let sessions = Arc::new(Callers { house, config, known: Mutex::default() });
+pub(crate) fn http<S: Clone + Send + Sync + 'static>(
+    house: Sandboxes,
+    config: McpConfig,
+    tenants: Arc<Tenants>,
+    body_bytes: usize,
+) -> Router<S> {
+    let sessions = Arc::new(Callers { house, config, tenants, known: Mutex::default() });
     let handler = move || {
         let instructions = format!("{ABOUT}{OF_A_CALLER}");
         Ok(Handler { sessions: Sessions::Callers(sessions.clone()), instructions })
@@ -69,7 +75,7 @@ pub(crate) fn http<S: Clone + Send + Sync + 'static>(house: Sandboxes, config: M
         // Every request is for itself; what a caller has made is known by who he is.
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_max_request_body_bytes(JSON_BYTES)
+        .with_max_request_body_bytes(body_bytes)
         // The door has looked at that.
         .disable_allowed_hosts();
     let service = StreamableHttpService::new(handler, Arc::new(NeverSessionManager::default()), settings);
@@ -92,28 +98,33 @@ enum Sessions {
 struct Callers {
     house: Sandboxes,
     config: McpConfig,
+    tenants: Arc<Tenants>,
     /// By tenant; whoever runs the server is none.
     known: Mutex<HashMap<Option<String>, Session>>,
 }
 
 impl Sessions {
-    fn of(&self, context: &RequestContext<RoleServer>) -> Session {
+    fn of(&self, context: &RequestContext<RoleServer>) -> std::result::Result<Session, ErrorData> {
         match self {
-            Sessions::One(session) => session.clone(),
+            Sessions::One(session) => Ok(session.clone()),
             Sessions::Callers(callers) => {
                 let caller =
                     context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Caller>());
-                callers.session(caller.cloned().unwrap_or_default())
+                let unknown =
+                    || ErrorData::internal_error("this request did not come through the door", None);
+                caller.map(|caller| callers.session(caller)).ok_or_else(unknown)
             }
         }
     }
 }
 
 impl Callers {
-    fn session(&self, caller: Caller) -> Session {
+    fn session(&self, caller: &Caller) -> Session {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = || Session::new(self.house.clone(), self.config.clone(), Some(MCP_BOX_TTL));
-        known.entry(caller.tenant).or_insert_with(made).clone()
+        let lease =
+            || Lease { ttl: MCP_BOX_TTL, tenants: self.tenants.clone(), tenant: caller.tenant.clone() };
+        let made = || Session::new(self.house.clone(), self.config.clone(), Some(lease()));
+        known.entry(caller.tenant.clone()).or_insert_with(made).clone()
     }
 }
 
@@ -143,7 +154,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let answer = self.sessions.of(&context).call(&request.name, arguments).await;
+        let answer = self.sessions.of(&context)?.call(&request.name, arguments).await;
         Ok(match answer {
             Ok(value) => told(&value),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why.to_string())]),

@@ -16,17 +16,26 @@ use tokio::sync::Mutex;
 
 use super::{McpConfig, tools};
 use crate::limits::{MCP_BOXES, MCP_FILE_BYTES};
+use crate::tenants::{self, Exceeded, Kind, Place, Tenants};
 
 /// One session. Copies are the same.
 #[derive(Clone)]
 pub(super) struct Session {
     house: Sandboxes,
     config: McpConfig,
-    /// How long a box lives, where no process is there for it to die with.
-    ttl: Option<Duration>,
+    /// What holds for boxes where no process is there for them to die with.
+    lease: Option<Lease>,
     boxes: Arc<Mutex<BTreeMap<String, Sandbox>>>,
     /// Snapshots that were taken in it: others may hold what is none of this agent's business.
     snapshots: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// How long the boxes of a caller over HTTP live, and whose they are.
+#[derive(Clone)]
+pub(super) struct Lease {
+    pub(super) ttl: Duration,
+    pub(super) tenants: Arc<Tenants>,
+    pub(super) tenant: Option<String>,
 }
 
 /// What a tool was called with.
@@ -34,8 +43,8 @@ type Arguments = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
 impl Session {
-    pub(super) fn new(house: Sandboxes, config: McpConfig, ttl: Option<Duration>) -> Session {
-        Session { house, config, ttl, boxes: Arc::default(), snapshots: Arc::default() }
+    pub(super) fn new(house: Sandboxes, config: McpConfig, lease: Option<Lease>) -> Session {
+        Session { house, config, lease, boxes: Arc::default(), snapshots: Arc::default() }
     }
 
     /// Does what a tool does. An error is for the agent to read.
@@ -116,7 +125,13 @@ impl Session {
     /// Makes a box that dies with this process, and takes it in.
     async fn made(&self, mut spec: SandboxSpec, task: Option<TaskSpec>) -> Result<Sandbox, Error> {
         spec.owner = Some(std::process::id());
-        spec.limits.ttl = self.ttl;
+        let mut place = Place::default();
+        if let Some(Lease { ttl, tenants, tenant }) = &self.lease {
+            spec.limits.ttl = Some(*ttl);
+            spec.labels.extend(tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
+            let exceeded = |Exceeded(message): Exceeded| Error::new(ErrorKind::Limit, message);
+            place = tenants.place(&self.house, tenant.as_deref(), &spec.limits, 1).await.map_err(exceeded)?;
+        }
         self.forget_those_that_are_gone().await?;
         if self.boxes.lock().await.len() >= MCP_BOXES {
             let message = format!("a session has at most {MCP_BOXES} boxes; destroy_sandbox ends one");
@@ -126,8 +141,17 @@ impl Session {
             Some(task) => self.house.create_task(spec, task).await?.0,
             None => self.house.create(spec).await?,
         };
+        drop(place);
+        self.mark(Kind::Box, sandbox.id());
         self.boxes.lock().await.insert(sandbox.id().to_owned(), sandbox.clone());
         Ok(sandbox)
+    }
+
+    /// Remembers whose it is. What cannot be marked is seen by whoever runs the server, and by nobody else.
+    fn mark(&self, kind: Kind, id: &str) {
+        if let Some(lease) = &self.lease {
+            let _ = lease.tenants.mark(kind, id, lease.tenant.as_deref());
+        }
     }
 
     /// A box whose time was over, or that somebody else ended, does not count.
@@ -171,6 +195,7 @@ impl Session {
         let label = arguments.get("label").and_then(Value::as_str);
         let taken = sandbox.snapshot(SnapshotOptions::default()).await?;
         self.snapshots.lock().await.insert(taken.id.clone());
+        self.mark(Kind::Snapshot, &taken.id);
         Ok(json!({
             "sandbox_id": sandbox.id(), "snapshot_id": taken.id, "label": label, "took_us": taken.took_us,
             "processes": taken.processes,

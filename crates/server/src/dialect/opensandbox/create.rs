@@ -41,6 +41,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<W
         user: matches!(image, Image::Host).then(|| "root".to_owned()),
         cwd: matches!(image, Image::Host).then(|| "/root".to_owned()),
         image,
+        runtime: config.runtime,
         limits: limits(&request.resource_limits.unwrap_or_default())?,
         env: env.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect(),
         labels,
@@ -168,7 +169,7 @@ fn lifetime_ms(timeout_s: Option<i64>, config: &Config) -> Answer<Option<u64>> {
     }
 }
 
-fn limits(asked: &BTreeMap<String, String>) -> Answer<Limits> {
+pub(crate) fn limits(asked: &BTreeMap<String, String>) -> Answer<Limits> {
     let mut limits = Limits::default();
     for (name, amount) in asked {
         let wrong = |what: &str| Fault::invalid(format!("{name}={amount:?} is {what}"));

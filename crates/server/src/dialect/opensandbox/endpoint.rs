@@ -58,7 +58,8 @@ async fn endpoint(
     let host = host.map_or_else(|| service.config.listen.to_string(), str::to_owned);
     let prefix = if uri.path().starts_with("/v1/") { "/v1" } else { "" };
     let endpoint = format!("{host}{prefix}/sandboxes/{id}/proxy/{port}");
-    let token = service.config.key.as_ref().map(|_| service.token(&id));
+    let unsure = |e: crate::Error| Fault::internal(e.to_string());
+    let token = service.needs_key().map_err(unsure)?.then(|| service.token(&id));
     let headers = token.map(|token| BTreeMap::from([("OpenSandbox-Secure-Access".to_owned(), token)]));
     Ok(Json(Endpoint { endpoint, headers }))
 }

@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, JsonRejection};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use glasshouse_sandbox::{Error, ErrorKind};
 
 use super::model::ErrorResponse;
+use crate::tenants::Exceeded;
 
 /// The protocol's one shape of errors: a status, a word to branch on, a sentence.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct Fault {
     status: StatusCode,
     code: &'static str,
     message: String,
+    /// When to try again.
+    after_s: Option<u64>,
 }
 
 /// What routes answer.
@@ -21,7 +24,7 @@ pub(crate) type Answer<T> = Result<T, Fault>;
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Fault {
-        Fault { status, code, message: message.into() }
+        Fault { status, code, message: message.into(), after_s: None }
     }
 
     /// What was asked for makes no sense.
@@ -47,6 +50,11 @@ impl Fault {
     /// Something went wrong on our side.
     pub(crate) fn internal(message: impl Into<String>) -> Fault {
         Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR", message)
+    }
+
+    /// The same, and when to try again.
+    pub(crate) fn after_s(self, seconds: u64) -> Fault {
+        Fault { after_s: Some(seconds), ..self }
     }
 
     /// The same with another word to branch on.
@@ -76,6 +84,12 @@ impl From<Error> for Fault {
     }
 }
 
+impl From<Exceeded> for Fault {
+    fn from(Exceeded(message): Exceeded) -> Fault {
+        Fault::new(StatusCode::FORBIDDEN, "QUOTA_EXCEEDED", message)
+    }
+}
+
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Fault {
         let message = format!("the server cannot use its own files: {error}");
@@ -101,7 +115,11 @@ impl From<BytesRejection> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let Fault { status, code, message } = self;
-        (status, Json(ErrorResponse { code: code.to_owned(), message })).into_response()
+        let Fault { status, code, message, after_s } = self;
+        let body = Json(ErrorResponse { code: code.to_owned(), message });
+        match after_s {
+            Some(seconds) => (status, [(header::RETRY_AFTER, seconds.to_string())], body).into_response(),
+            None => (status, body).into_response(),
+        }
     }
 }

@@ -26,7 +26,9 @@ use super::records::Record;
 use super::rooms::{self, ENTRYPOINT, Room};
 use super::{Service, Shared};
 use crate::clock;
+use crate::door::Caller;
 use crate::limits::BACKGROUND_BYTES;
+use crate::tenants::{self, Kind};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -48,18 +50,22 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 ))]
 async fn create_sandbox(
     State(service): Shared,
+    caller: Caller,
     Body(request): Body<CreateSandboxRequest>,
 ) -> Answer<impl IntoResponse> {
     let Wanted { mut spec, record, credentials } = create::wanted(request, &service.config)?;
     have_image(&service, &spec.image, credentials).await?;
     if let Image::Snapshot(id) = &spec.image {
-        let snapshot = super::snapshot::find(&service, id).await?;
+        let snapshot = super::snapshot::find(&service, &caller, id).await?;
         as_its_box(&mut spec, &snapshot);
     }
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED");
+    spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
+    let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await.map_err(failed)?;
     let room = service.rooms.enter(sandbox);
     let begun = async {
+        mark(&service, room.sandbox.info())?;
         service.rooms.remember(room.sandbox.id(), &record)?;
         begin(&service, &room, &record.entrypoint).await
     };
@@ -71,6 +77,12 @@ async fn create_sandbox(
     let location = format!("/v1/sandboxes/{}", room.sandbox.id());
     let told = view(room.sandbox.info(), record);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(told)))
+}
+
+/// Remembers whose box it is, for when it is gone.
+pub(super) fn mark(service: &Service, info: &SandboxInfo) -> Answer<()> {
+    let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
+    Ok(service.tenants.mark(Kind::Box, &info.id, tenant)?)
 }
 
 /// Has an image here, fetched if need be.
@@ -125,11 +137,16 @@ pub(super) async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: 
     (status = 200, description = "The newest first", body = ListSandboxesResponse),
     (status = 400, description = "That makes no sense", body = ErrorResponse),
 ))]
-async fn list_sandboxes(State(service): Shared, query: Query) -> Answer<Json<ListSandboxesResponse>> {
+async fn list_sandboxes(
+    State(service): Shared,
+    caller: Caller,
+    query: Query,
+) -> Answer<Json<ListSandboxesResponse>> {
     let page = Page::of(&query)?;
     let wanted = query.get("metadata").map(metadata::filter).transpose()?.unwrap_or_default();
     let states: Vec<&str> = query.all("state").collect();
     let mut infos = service.house.list().await?;
+    infos.retain(|info| caller.tenant.is_none() || info.labels.get(tenants::LABEL) == caller.tenant.as_ref());
     infos.reverse();
     let mut found = Vec::new();
     for info in infos {

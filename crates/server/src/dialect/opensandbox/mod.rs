@@ -9,6 +9,7 @@
 mod create;
 mod egress;
 mod endpoint;
+mod entry;
 mod execd;
 mod extensions;
 mod fault;
@@ -26,20 +27,21 @@ use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse;
 use axum::{Json, Router};
-use glasshouse_sandbox::Sandboxes;
+use glasshouse_sandbox::{SandboxState, Sandboxes};
 use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::fault::Fault;
 use self::rooms::Rooms;
+use crate::audit::Audit;
 use crate::config::Config;
-use crate::door::{self, Caller};
+use crate::counters::{Counters, Told};
 use crate::error::Result;
-use crate::limits::JSON_BYTES;
+use crate::keys::Keys;
+use crate::tenants::Tenants;
 
 pub(crate) use self::rooms::{adopt, reap};
 
@@ -51,6 +53,12 @@ pub(crate) struct Service {
     config: Config,
     /// What the tokens of boxes are made of.
     secret: Secret,
+    keys: Keys,
+    /// A key was needed when the server began. It stays so, even if all of them are revoked.
+    closed: bool,
+    tenants: Arc<Tenants>,
+    audit: Audit,
+    counters: Counters,
 }
 
 /// Something that is not shown.
@@ -70,7 +78,35 @@ impl Service {
     pub(crate) fn open(house: Sandboxes, config: Config) -> Result<Service> {
         let dir = config.home.join("server");
         let (records, secret) = records::open(&dir)?;
-        Ok(Service { rooms: Rooms::new(house.clone(), records), house, config, secret: Secret(secret) })
+        let keys = Keys::of(&config.home);
+        let closed = config.key.is_some() || !config.listen.ip().is_loopback() || !keys.is_empty()?;
+        let audit = if config.audit { Audit::open(&dir)? } else { Audit::off() };
+        Ok(Service {
+            rooms: Rooms::new(house.clone(), records),
+            house,
+            secret: Secret(secret),
+            keys,
+            closed,
+            tenants: Arc::new(Tenants::open(config.clone())?),
+            audit,
+            counters: Counters::default(),
+            config,
+        })
+    }
+
+    /// What belongs to whom.
+    pub(crate) fn tenants(&self) -> Arc<Tenants> {
+        self.tenants.clone()
+    }
+
+    /// The record of calls.
+    pub(crate) fn audit(&self) -> Audit {
+        self.audit.clone()
+    }
+
+    /// Whether callers have to show a key.
+    fn needs_key(&self) -> Result<bool> {
+        Ok(self.closed || !self.keys.is_empty()?)
     }
 
     /// What shows that a caller was told of this box's endpoints.
@@ -92,8 +128,8 @@ pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Rou
         .route("/openapi.json", openapi)
         .fallback(nowhere)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(JSON_BYTES))
-        .layer(axum::middleware::from_fn_with_state(service.clone(), enter))
+        .layer(DefaultBodyLimit::max(service.config.bounds.json_bytes))
+        .layer(axum::middleware::from_fn_with_state(service.clone(), entry::enter))
         .with_state(service)
 }
 
@@ -113,7 +149,11 @@ fn api() -> OpenApiRouter<Arc<Service>> {
 }
 
 fn about() -> OpenApiRouter<Arc<Service>> {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(version))
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(ready))
+        .routes(routes!(version))
+        .routes(routes!(metrics))
 }
 
 fn describe(document: &mut utoipa::openapi::OpenApi) {
@@ -150,52 +190,34 @@ async fn version() -> Json<Value> {
     Json(json!({ "version": PROTOCOL, "glasshouse": env!("CARGO_PKG_VERSION") }))
 }
 
+/// What is counted, for Prometheus
+///
+/// Only for whoever runs the server: keys of tenants are refused.
+#[utoipa::path(get, path = "/metrics", tag = "server", responses(
+    (status = 200, description = "Counters and gauges", content_type = "text/plain", body = String),
+    (status = 403, description = "That key belongs to a tenant", body = model::ErrorResponse),
+))]
+async fn metrics(State(service): Shared) -> std::result::Result<impl IntoResponse, Fault> {
+    let boxes = service.house.list().await?;
+    let states = [
+        ("running", SandboxState::Running),
+        ("stopped", SandboxState::Stopped),
+        ("dead", SandboxState::Dead),
+    ];
+    let states = states.map(|(name, state)| {
+        let count = boxes.iter().filter(|info| info.state == state).count();
+        (format!("{{state=\"{name}\"}}"), count as u64)
+    });
+    let lost = vec![(String::new(), service.audit.lost())];
+    let text = service.counters.told(&[
+        Told { name: "boxes", about: "Boxes of the state directory, by state", values: states.to_vec() },
+        Told { name: "audit_lost_total", about: "Calls that are not in the audit", values: lost },
+    ]);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
 /// The release of OpenSandbox whose protocol this is.
 const PROTOCOL: &str = "1.1.1";
-
-/// The first and the last station of every request.
-async fn enter(State(service): Shared, mut request: Request, next: Next) -> Response {
-    let id = door::request_id(request.headers());
-    let mut response = match admit(&service, &request) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(fault) => fault.into_response(),
-    };
-    response.headers_mut().insert(door::REQUEST_ID, id);
-    response
-        .headers_mut()
-        .insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-    response
-}
-
-fn admit(service: &Service, request: &Request) -> std::result::Result<Caller, Fault> {
-    let (headers, path) = (request.headers(), request.uri().path());
-    let Some(key) = &service.config.key else {
-        let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
-        return door::foreign(headers, request.method())
-            .map_or(Ok(Caller::default()), |why| Err(refuse(why)));
-    };
-    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") {
-        return Ok(Caller::default());
-    }
-    if let Some(shown) = headers.get(door::KEY) {
-        let fine = door::same(shown.as_bytes(), key.as_bytes());
-        let wrong =
-            || Fault::new(StatusCode::UNAUTHORIZED, "INVALID_API_KEY", "the API key is not the right one");
-        return if fine { Ok(Caller::default()) } else { Err(wrong()) };
-    }
-    // Callers of a box's endpoint show what they were told with it.
-    let box_id = endpoint::box_of(path);
-    if let (Some(id), Some(shown)) = (box_id, headers.get(endpoint::TOKEN))
-        && door::same(shown.as_bytes(), service.token(id).as_bytes())
-    {
-        return Ok(Caller::default());
-    }
-    let message = "this server wants an API key; send it as OPEN-SANDBOX-API-KEY";
-    Err(Fault::new(StatusCode::UNAUTHORIZED, "MISSING_API_KEY", message))
-}
 
 async fn nowhere(request: Request) -> Fault {
     let message = format!("there is nothing at {}", request.uri().path());

@@ -183,7 +183,12 @@ pub(crate) async fn adopt(service: &Arc<Service>) -> glasshouse_sandbox::Result<
             rooms.records.remove(&id);
         }
     }
+    let snapshots =
+        rooms.house.snapshots().await?.into_iter().map(|snapshot| snapshot.id).collect::<Vec<_>>();
+    service.tenants.sweep(&rooms.house.traces_dir(), &snapshots);
     for info in &infos {
+        // One that was made when the server died has its label, and may lack its mark.
+        let _ = super::lifecycle::mark(service, info);
         let record = rooms.record(info);
         rooms.expire_at(&info.id, record.expires_ms);
         let runs = !record.entrypoint.is_empty() && !only_waits(&record.entrypoint);

@@ -10,12 +10,15 @@ use glasshouse_sandbox::{ErrorKind, SnapshotInfo, SnapshotOptions};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::entry::may_see_snapshot;
 use super::fault::{Answer, Fault};
 use super::model::{CreateSnapshotRequest, ErrorResponse, ListSnapshotsResponse, SandboxStatus, Snapshot};
 use super::page::Page;
 use super::query::{MaybeBody, Query};
 use super::{Service, Shared};
 use crate::clock;
+use crate::door::Caller;
+use crate::tenants::{self, Kind};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -37,10 +40,12 @@ async fn create_snapshot(
     Path(id): Path<String>,
     MaybeBody(request): MaybeBody<CreateSnapshotRequest>,
 ) -> Answer<impl IntoResponse> {
-    service.rooms.info(&id).await?;
+    let info = service.rooms.info(&id).await?;
     let options = SnapshotOptions { name: request.name, ..SnapshotOptions::default() };
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("SNAPSHOT::RUNTIME_CREATE_FAILED");
     let snapshot = service.house.snapshot(&id, options).await.map_err(failed)?;
+    let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
+    service.tenants.mark(Kind::Snapshot, &snapshot.id, tenant)?;
     let location = format!("/v1/snapshots/{}", snapshot.id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(view(snapshot))))
 }
@@ -53,7 +58,11 @@ async fn create_snapshot(
     ("page" = Option<u64>, Query, description = "From 1"),
     ("pageSize" = Option<u64>, Query, description = "1 to 200, 20 without a word"),
 ), responses((status = 200, description = "The newest first", body = ListSnapshotsResponse)))]
-async fn list_snapshots(State(service): Shared, query: Query) -> Answer<Json<ListSnapshotsResponse>> {
+async fn list_snapshots(
+    State(service): Shared,
+    caller: Caller,
+    query: Query,
+) -> Answer<Json<ListSnapshotsResponse>> {
     let page = Page::of(&query)?;
     let (of, named) = (query.get("sandboxId"), query.get("name"));
     let states: Vec<&str> = query.all("state").collect();
@@ -63,7 +72,7 @@ async fn list_snapshots(State(service): Shared, query: Query) -> Answer<Json<Lis
         let fits =
             of.is_none_or(|of| of == snapshot.from) && (named.is_none() || named == snapshot.name.as_deref());
         // States after steps belong to their boxes, and not to callers.
-        ready && fits && snapshot.step.is_none()
+        ready && fits && snapshot.step.is_none() && may_see_snapshot(&service, &caller, &snapshot.id)
     });
     found.reverse();
     let (items, pagination) = page.cut(found);
@@ -75,8 +84,12 @@ async fn list_snapshots(State(service): Shared, query: Query) -> Answer<Json<Lis
     (status = 200, description = "What is known of it", body = Snapshot),
     (status = 404, description = "There is no such snapshot", body = ErrorResponse),
 ))]
-async fn get_snapshot(State(service): Shared, Path(id): Path<String>) -> Answer<Json<Snapshot>> {
-    find(&service, &id).await.map(|snapshot| Json(view(snapshot)))
+async fn get_snapshot(
+    State(service): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer<Json<Snapshot>> {
+    find(&service, &caller, &id).await.map(|snapshot| Json(view(snapshot)))
 }
 
 /// Remove a snapshot
@@ -86,20 +99,29 @@ async fn get_snapshot(State(service): Shared, Path(id): Path<String>) -> Answer<
     (status = 204, description = "It is gone"),
     (status = 404, description = "There is no such snapshot", body = ErrorResponse),
 ))]
-async fn delete_snapshot(State(service): Shared, Path(id): Path<String>) -> Answer<StatusCode> {
-    find(&service, &id).await?;
+async fn delete_snapshot(
+    State(service): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer<StatusCode> {
+    find(&service, &caller, &id).await?;
     service.house.remove_snapshot(&id).await?;
+    service.tenants.unmark(Kind::Snapshot, &id);
     Ok(StatusCode::NO_CONTENT)
 }
 
 const READY: &str = "Ready";
 
-/// A snapshot, by its whole id.
-pub(super) async fn find(service: &Service, id: &str) -> Answer<SnapshotInfo> {
-    let unknown =
-        || Fault::new(StatusCode::NOT_FOUND, "SNAPSHOT::NOT_FOUND", format!("there is no snapshot {id}"));
+/// There is no such snapshot.
+pub(super) fn unknown(id: &str) -> Fault {
+    Fault::new(StatusCode::NOT_FOUND, "SNAPSHOT::NOT_FOUND", format!("there is no snapshot {id}"))
+}
+
+/// A snapshot of the caller's, by its whole id.
+pub(super) async fn find(service: &Service, caller: &Caller, id: &str) -> Answer<SnapshotInfo> {
+    let unknown = || unknown(id);
     match service.house.snapshot_info(id).await {
-        Ok(snapshot) if snapshot.id == id => Ok(snapshot),
+        Ok(snapshot) if snapshot.id == id && may_see_snapshot(service, caller, id) => Ok(snapshot),
         Ok(_) => Err(unknown()),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => Err(unknown()),
         Err(e) => Err(e.into()),

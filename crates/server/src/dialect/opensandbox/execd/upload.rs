@@ -18,7 +18,7 @@ use super::files::{Permission, absolute, failed, make_parents, permit};
 use super::{Empty, Here, bad, fault, modes};
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::{Service, Shared};
-use crate::limits::{UPLOAD_BYTES, UPLOAD_FILES, UPLOAD_MEMORY_BYTES, UPLOAD_METADATA_BYTES};
+use crate::limits::{UPLOAD_FILES, UPLOAD_MEMORY_BYTES, UPLOAD_METADATA_BYTES};
 use crate::random;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
@@ -46,8 +46,11 @@ struct FileMetadata {
 ))]
 async fn upload(State(service): Shared, Here(room): Here, mut parts: Multipart) -> Answer<Empty> {
     let (mut about, mut files) = (Vec::new(), Vec::new());
-    let mut room_left =
-        Left { memory: UPLOAD_MEMORY_BYTES, all: UPLOAD_BYTES, incoming: service.rooms.records.incoming() };
+    let mut room_left = Left {
+        memory: UPLOAD_MEMORY_BYTES,
+        all: service.config.bounds.upload_bytes,
+        incoming: service.rooms.records.incoming(),
+    };
     while let Some(field) = parts.next_field().await.map_err(broken)? {
         match field.name() {
             Some("metadata") => about.push(metadata(field).await?),
@@ -151,7 +154,7 @@ async fn on_disk(
 impl Left {
     fn take(&mut self, bytes: usize) -> Answer<()> {
         let too_much = || {
-            let message = format!("one upload brings at most {UPLOAD_BYTES} bytes");
+            let message = "this is more than one upload may bring".to_owned();
             Fault::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "INVALID_FILE_CONTENT", message)
         };
         self.all = self.all.checked_sub(bytes as u64).ok_or_else(too_much)?;

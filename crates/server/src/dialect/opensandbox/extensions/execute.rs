@@ -19,12 +19,14 @@ use utoipa_axum::routes;
 use super::pieces_body;
 use crate::dialect::opensandbox::execd::{Commands, EVENTS};
 use crate::dialect::opensandbox::fault::{Answer, Fault};
-use crate::dialect::opensandbox::lifecycle::have_image;
+use crate::dialect::opensandbox::lifecycle::{have_image, mark};
 use crate::dialect::opensandbox::model::{ErrorResponse, ImageSpec};
 use crate::dialect::opensandbox::query::Body;
 use crate::dialect::opensandbox::{Service, Shared, create};
+use crate::door::Caller;
 use crate::limits::{EXECUTE_TIMEOUT_MAX_MS, EXECUTE_TIMEOUT_MS, OUTPUT_PIECES};
 use crate::random;
+use crate::tenants;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new().routes(routes!(execute))
@@ -40,6 +42,9 @@ struct ExecuteRequest {
     image: Option<ImageSpec>,
     /// Milliseconds after which it is killed; 60000 without a word, an hour at most.
     timeout: Option<u64>,
+    /// `cpu` and `memory`, as for a box.
+    #[serde(rename = "resourceLimits")]
+    resource_limits: Option<BTreeMap<String, String>>,
     /// Variables.
     envs: Option<BTreeMap<String, String>>,
 }
@@ -67,7 +72,11 @@ const LANGUAGES: [Language; 4] = [
     (status = 400, description = "That makes no sense", body = ErrorResponse),
     (status = 501, description = "This server cannot do that, and says why", body = ErrorResponse),
 ))]
-async fn execute(State(service): Shared, Body(request): Body<ExecuteRequest>) -> Answer<Response> {
+async fn execute(
+    State(service): Shared,
+    caller: Caller,
+    Body(request): Body<ExecuteRequest>,
+) -> Answer<Response> {
     let wanted = LANGUAGES.iter().find(|language| language.names.contains(&request.language.as_str()));
     let Some(language) = wanted else {
         let known: Vec<&str> = LANGUAGES.iter().map(|language| language.names[0]).collect();
@@ -82,10 +91,18 @@ async fn execute(State(service): Shared, Body(request): Body<ExecuteRequest>) ->
     let (image, _) = create::image(Some(request.image.as_ref().unwrap_or(&host)), None)?;
     have_image(&service, &image, request.image.and_then(create::credentials)).await?;
     // A box that nobody is told of has to go even if this process is killed.
-    let spec = SandboxSpec { image, owner: Some(std::process::id()), ..SandboxSpec::default() };
+    let mut spec = SandboxSpec { image, owner: Some(std::process::id()), ..SandboxSpec::default() };
+    (spec.runtime, spec.limits) =
+        (service.config.runtime, create::limits(&request.resource_limits.unwrap_or_default())?);
+    spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
+    let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await?;
     let env = request.envs.unwrap_or_default().into_iter().collect();
-    match begin(&sandbox, language, &request.code, env, timeout_ms).await {
+    let begun = match mark(&service, sandbox.info()) {
+        Ok(()) => begin(&sandbox, language, &request.code, env, timeout_ms).await,
+        Err(fault) => Err(fault),
+    };
+    match begun {
         Ok(pieces) => {
             let (sender, receiver) = mpsc::channel(OUTPUT_PIECES);
             tokio::spawn(pass_on(pieces, sender, sandbox));

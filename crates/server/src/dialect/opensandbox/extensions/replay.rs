@@ -12,11 +12,13 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::dialect::opensandbox::entry::may_see_box;
 use crate::dialect::opensandbox::execd::Here;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::Body;
 use crate::dialect::opensandbox::{Service, Shared};
+use crate::door::Caller;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new().routes(routes!(replay))
@@ -50,9 +52,15 @@ struct ReplayRequest {
 ))]
 async fn replay(
     State(service): Shared,
+    caller: Caller,
     Here(room): Here,
     Body(request): Body<ReplayRequest>,
 ) -> Answer<Json<Value>> {
+    if let Some(of) = &request.of
+        && !may_see_box(&service, &caller, of).await
+    {
+        return Err(Fault::no_box(of));
+    }
     let trajectory = trajectory(&service, &request)?;
     let strictness = match request.strictness.as_deref().unwrap_or("normal") {
         "normal" => Strictness::Normal,

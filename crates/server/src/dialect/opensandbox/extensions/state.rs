@@ -7,20 +7,23 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glasshouse_sandbox::{Content, DiffOptions, Difference, Thing};
+use glasshouse_sandbox::{Content, DiffOptions, Difference, Limits, SandboxInfo, Thing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::dialect::opensandbox::entry::may_see_box;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
-use crate::dialect::opensandbox::lifecycle::{begin, view};
+use crate::dialect::opensandbox::lifecycle::{begin, mark, view};
 use crate::dialect::opensandbox::model::{ErrorResponse, Sandbox};
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
 use crate::dialect::opensandbox::records::Record;
 use crate::dialect::opensandbox::{Service, Shared, snapshot};
+use crate::door::Caller;
 use crate::limits::FORKS;
+use crate::tenants;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -71,6 +74,8 @@ async fn fork(
         return Err(Fault::invalid(format!("count has to be 1 to {FORKS}")));
     }
     let info = service.rooms.info(&id).await?;
+    let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
+    let _place = service.tenants.place(&service.house, tenant, &asked(&info), count).await?;
     let record = Record { ended: None, since_ms: None, ..service.rooms.record(&info) };
     let mut rooms = Vec::new();
     for sandbox in service.house.fork(&id, count).await? {
@@ -78,6 +83,7 @@ async fn fork(
     }
     let begun = async {
         for room in &rooms {
+            mark(&service, room.sandbox.info())?;
             service.rooms.remember(room.sandbox.id(), &record)?;
             begin(&service, room, &record.entrypoint).await?;
         }
@@ -92,6 +98,13 @@ async fn fork(
     }
     let items = rooms.iter().map(|room| view(room.sandbox.info(), record.clone())).collect();
     Ok((StatusCode::CREATED, Json(ForkResponse { items })))
+}
+
+/// What a box was asked to be held to, as far as that is counted.
+fn asked(info: &SandboxInfo) -> Limits {
+    let amount = |name| info.limits.iter().find(|limit| limit.name == name).and_then(|limit| limit.amount);
+    let cpus = amount("cpu").map(|milli| milli as f64 / 1000.0);
+    Limits { memory_bytes: amount("memory"), cpus, ..Limits::default() }
 }
 
 /// Put a box back to what it began with
@@ -118,10 +131,11 @@ async fn reset(State(service): Shared, Path(id): Path<String>) -> Answer<Json<Sa
 ))]
 async fn restore(
     State(service): Shared,
+    caller: Caller,
     Path(id): Path<String>,
     Body(request): Body<RestoreRequest>,
 ) -> Answer<Json<Sandbox>> {
-    let snapshot = snapshot::find(&service, &request.snapshot_id).await?;
+    let snapshot = snapshot::find(&service, &caller, &request.snapshot_id).await?;
     put_back(&service, &id, Some(&snapshot.id)).await
 }
 
@@ -151,13 +165,18 @@ async fn put_back(service: &Arc<Service>, id: &str, snapshot: Option<&str>) -> A
     (status = 200, description = "`changes`, by path", body = Value),
     (status = 404, description = "There is no such box or snapshot", body = ErrorResponse),
 ))]
-async fn diff(State(service): Shared, Path(id): Path<String>, query: Query) -> Answer<Json<Value>> {
+async fn diff(
+    State(service): Shared,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+) -> Answer<Json<Value>> {
     service.rooms.info(&id).await?;
     let against = query.get("against").filter(|against| !against.is_empty());
     if let Some(against) = against
-        && service.rooms.info(against).await.is_err()
+        && !(service.rooms.info(against).await.is_ok() && may_see_box(&service, &caller, against).await)
     {
-        snapshot::find(&service, against).await?;
+        snapshot::find(&service, &caller, against).await?;
     }
     let options = DiffOptions { content: query.get("content").is_some_and(|word| word == "true") };
     let diff = service.house.diff(&id, against, options).await?;
