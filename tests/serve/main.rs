@@ -4,6 +4,7 @@
 
 mod access;
 mod commands;
+mod deploy;
 mod extensions;
 mod files;
 mod lifecycle;

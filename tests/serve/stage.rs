@@ -43,6 +43,12 @@ impl Server {
         Server { child, address, house }
     }
 
+    /// One that somebody else started: what is told of it, and where it is.
+    pub(crate) fn at(child: Child, url: &str, house: House) -> Server {
+        let address = url.strip_prefix("http://").unwrap_or_else(|| panic!("no address: {url:?}")).to_owned();
+        Server { child, address, house }
+    }
+
     /// Kills the server, without a word, and starts another one for the same house.
     pub(crate) fn killed_and_started(mut self) -> Server {
         self.child.kill().unwrap();

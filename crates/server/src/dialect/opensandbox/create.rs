@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use glasshouse_sandbox::{Credentials, Image, Limits, SandboxSpec};
+use glasshouse_sandbox::{Credentials, Image, Limits, RuntimeKind, SandboxSpec};
 
 use super::fault::{Answer, Fault};
 use super::metadata;
@@ -28,7 +28,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<W
     refuse_what_is_not_here(&request)?;
     let metadata = request.metadata.unwrap_or_default();
     metadata::check(&metadata)?;
-    let (image, source) = image(request.image.as_ref(), request.snapshot_id.as_deref())?;
+    let (image, source) = image(request.image.as_ref(), request.snapshot_id.as_deref(), config.runtime)?;
     let entrypoint = entrypoint(request.entrypoint)?;
     let expires_ms = lifetime_ms(request.timeout, config)?.map(|life| now_ms() + life);
     let mut labels = metadata.clone();
@@ -119,7 +119,11 @@ pub(crate) fn this_platform() -> PlatformSpec {
 }
 
 /// The image, and what the caller called it. No path of this machine can be named.
-pub(crate) fn image(image: Option<&ImageSpec>, snapshot: Option<&str>) -> Answer<(Image, Option<String>)> {
+pub(crate) fn image(
+    image: Option<&ImageSpec>,
+    snapshot: Option<&str>,
+    runtime: RuntimeKind,
+) -> Answer<(Image, Option<String>)> {
     let uri = match (image, snapshot) {
         (Some(image), None) => image.uri.trim(),
         (None, Some(id)) => return Ok((Image::Snapshot(id.to_owned()), None)),
@@ -133,6 +137,17 @@ pub(crate) fn image(image: Option<&ImageSpec>, snapshot: Option<&str>) -> Answer
         return Ok((Image::Host, Some(uri.to_owned())));
     }
     let name = uri.strip_prefix("oci://").unwrap_or(uri);
+    if runtime == RuntimeKind::Docker {
+        // The engine has it, or pulls it; it logs in by itself.
+        if image.is_some_and(|image| image.auth.is_some()) {
+            return Err(Fault::unsupported(
+                "this server's engine pulls images itself: log it in, and leave out auth",
+            ));
+        }
+        let parsed: Image =
+            format!("docker-daemon:{name}").parse().map_err(|e| Fault::invalid(format!("{e}")))?;
+        return Ok((parsed, Some(uri.to_owned())));
+    }
     let parsed: Image = format!("oci://{name}").parse().map_err(|e| Fault::invalid(format!("{e}")))?;
     Ok((parsed, Some(uri.to_owned())))
 }

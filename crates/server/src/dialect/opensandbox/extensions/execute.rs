@@ -88,7 +88,8 @@ async fn execute(
         return Err(Fault::invalid(format!("timeout has to be 1 to {EXECUTE_TIMEOUT_MAX_MS} milliseconds")));
     }
     let host = ImageSpec { uri: "host".to_owned(), auth: None };
-    let (image, _) = create::image(Some(request.image.as_ref().unwrap_or(&host)), None)?;
+    let (image, _) =
+        create::image(Some(request.image.as_ref().unwrap_or(&host)), None, service.config.runtime)?;
     have_image(&service, &image, request.image.and_then(create::credentials)).await?;
     // A box that nobody is told of has to go even if this process is killed.
     let mut spec = SandboxSpec { image, owner: Some(std::process::id()), ..SandboxSpec::default() };
