@@ -28,6 +28,7 @@ mod report;
 
 mod limits;
 mod lives;
+mod pause;
 
 mod directories;
 mod editing;

@@ -86,6 +86,8 @@ impl Talk<'_> {
             &["restore", id, snapshot],
             &["reset", id],
             &["reset", id, "--verify"],
+            &["pause", id],
+            &["resume", id],
             &["stop", id],
             &["start", id],
             &["export", snapshot, "-o", &self.path("state")],

@@ -21,10 +21,12 @@ mod jump;
 mod kill;
 mod list;
 mod log;
+mod pause;
 mod ps;
 mod replay;
 mod reset;
 mod restore;
+mod resume;
 mod run;
 mod shell;
 mod snapshot;
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     Reset(reset::Reset),
     Restore(restore::Restore),
     Fork(fork::Fork),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
@@ -129,6 +133,8 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Reset(command) => command.run(global).await,
         Command::Restore(command) => command.run(global).await,
         Command::Fork(command) => command.run(global).await,
+        Command::Pause(command) => command.run(global).await,
+        Command::Resume(command) => command.run(global).await,
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
@@ -173,6 +179,8 @@ mod tests {
             "glass list --json",
             "glass kill a b c",
             "glass kill --all",
+            "glass pause a b",
+            "glass resume a --json",
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
@@ -229,6 +237,8 @@ mod tests {
             "glass tools --openai --mcp",
             "glass exec web --background -i -- sh",
             "glass kill",
+            "glass pause",
+            "glass resume",
             "glass kill --all web",
             "glass run --cpu -1 -- ls",
             "glass run --pids 0 -- ls",

@@ -5,6 +5,7 @@ mod clients;
 mod commands;
 mod feeding;
 mod holding;
+mod pausing;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,7 +104,7 @@ struct Agent {
     listener: Option<OwnedFd>,
     signals: OwnedFd,
     owner: Option<OwnedFd>,
-    _alive: Option<OwnedFd>,
+    alive: Option<OwnedFd>,
     connections: Vec<Option<Connection>>,
     execs: BTreeMap<u64, Exec>,
     next_exec: u64,
@@ -128,6 +129,7 @@ struct Agent {
     /// The directories in memory that changes go to, by the numbers of the roots: one, or two while somebody changes it.
     tops: Vec<(u64, OwnedFd)>,
     hold: Option<holding::Hold>,
+    pause: Option<pausing::Pause>,
     /// Who was there when the box was last held and somebody was at work.
     at_work: Vec<i32>,
     shutdown: bool,
@@ -192,7 +194,7 @@ impl Agent {
                 rustix::process::Signal::PIPE.as_raw(),
             ])?,
             owner: fds.take(FdRole::Owner),
-            _alive: fds.take(FdRole::Alive),
+            alive: fds.take(FdRole::Alive),
             connections: vec![Some(Connection::new(start.host)?)],
             execs: BTreeMap::new(),
             next_exec: 1,
@@ -216,6 +218,7 @@ impl Agent {
             programs: BTreeMap::new(),
             tops,
             hold: None,
+            pause: None,
             at_work: Vec::new(),
             shutdown: false,
             turns: 0,
@@ -244,7 +247,8 @@ impl Agent {
     /// One turn: wait, handle what came, send what is due.
     fn turn(&mut self) -> Result<()> {
         let now = Instant::now();
-        let moments = self.execs.values().filter_map(Exec::next_moment);
+        let moments = self.execs.values().filter(|exec| self.has_moments(exec));
+        let moments = moments.filter_map(Exec::next_moment);
         let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment()).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);

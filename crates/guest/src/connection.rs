@@ -16,6 +16,8 @@ use crate::files::{Download, Upload};
 const OUT_BYTES_HIGH: usize = 512 * 1024;
 /// A client that lets even small replies pile up beyond this is cut off.
 const OUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The version from which on hosts know that boxes can be paused.
+const PAUSED_SINCE: u32 = 3;
 /// Read at once.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -40,6 +42,8 @@ pub(crate) struct Connection {
     pub(crate) paused: bool,
     /// The descriptor that came last, until a request takes it.
     pub(crate) came: Option<OwnedFd>,
+    /// The version that it speaks, if it has said so.
+    pub(crate) version: u32,
 }
 
 impl Connection {
@@ -57,6 +61,7 @@ impl Connection {
             watches_out: false,
             paused: false,
             came: None,
+            version: 0,
         })
     }
 
@@ -118,6 +123,9 @@ impl Connection {
     }
 
     pub(crate) fn fail(&mut self, stream: u32, kind: FailureKind, message: impl Into<String>) {
+        // A word that an older host does not know would hide the sentence from it.
+        let is_new = kind == FailureKind::Paused && self.version < PAUSED_SINCE;
+        let kind = if is_new { FailureKind::Limit } else { kind };
         self.reply(stream, &Reply::Failed(Failure { kind, message: message.into() }));
     }
 

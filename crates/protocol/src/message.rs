@@ -7,7 +7,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,11 @@ pub enum Request {
         #[serde(default)]
         restacked: bool,
     },
+    /// Stop everything that runs in the box, until `resume`. Commands and file operations are refused meanwhile. Reply: `ok`,
+    /// when nothing moves, also if it was so before. Since version 3.
+    Pause,
+    /// Let everything go on that `pause` has stopped. Reply: `ok`. Since version 3.
+    Resume,
     /// Close the box: everything in it is killed.
     Shutdown,
     /// Are you there?
@@ -216,6 +221,8 @@ pub enum FailureKind {
     Limit,
     /// The box's disk is full.
     DiskFull,
+    /// The box is paused. Since version 3; older hosts are told `limit`.
+    Paused,
     /// The guest does not know this request.
     Unsupported,
     /// Anything else.

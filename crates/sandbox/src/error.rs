@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Limit,
     /// The box is gone.
     Gone,
+    /// The box is paused; it has to be resumed first.
+    Paused,
     /// A container engine does not answer.
     Unreachable,
     /// The box's or the host's disk is full.

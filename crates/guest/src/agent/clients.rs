@@ -107,8 +107,13 @@ impl Agent {
             connection.fail(stream, FailureKind::Limit, message);
             return Ok(());
         }
+        if self.pause.is_some() && pausing::is_refused(&request) {
+            connection.fail(stream, FailureKind::Paused, pausing::REFUSED);
+            return Ok(());
+        }
         match request {
-            Request::Hello(_) => {
+            Request::Hello(hello) => {
+                connection.version = hello.version;
                 connection.reply(stream, &Reply::Hello(Hello { version: VERSION, features: Vec::new() }));
             }
             Request::Ping => connection.reply(stream, &Reply::Ok),
@@ -133,19 +138,7 @@ impl Agent {
                 let execs = self.execs.values().filter(|exec| !exec.hidden).map(Exec::info).collect();
                 self.reply(n, stream, &Reply::Execs { execs });
             }
-            Request::Unrecorded => {
-                let mut execs = Vec::new();
-                for exec in self.execs.values_mut() {
-                    if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
-                        exec.recorded = true;
-                        // Whoever asked will come for its output.
-                        exec.background = true;
-                        execs.push(exec.info());
-                    }
-                }
-                let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
-                self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
-            }
+            Request::Unrecorded => self.unrecorded(n, stream),
             Request::Recorded { exec } => {
                 if let Some(exec) = self.execs.get_mut(&exec) {
                     exec.recorded = true;
@@ -155,7 +148,12 @@ impl Agent {
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
             Request::Hold { kill, stop, top, settle } => {
-                self.hold(n, stream, holding::Wish { kill, stop, top, settle })?
+                self.hold(n, stream, holding::Wish { kill, stop, top, settle, pause: false })?
+            }
+            Request::Pause => self.pause_all(n, stream)?,
+            Request::Resume => {
+                self.resume_all();
+                self.reply(n, stream, &Reply::Ok);
             }
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
@@ -166,6 +164,21 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Tells once of each command that ended with nobody there to see it.
+    fn unrecorded(&mut self, n: usize, stream: u32) {
+        let mut execs = Vec::new();
+        for exec in self.execs.values_mut() {
+            if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
+                exec.recorded = true;
+                // Whoever asked will come for its output.
+                exec.background = true;
+                execs.push(exec.info());
+            }
+        }
+        let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
+        self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
     }
 
     pub(super) fn reply(&mut self, n: usize, stream: u32, reply: &Reply) {

@@ -346,6 +346,7 @@ fn failed(failure: Failure) -> Error {
         FailureKind::WrongKind | FailureKind::Invalid => ErrorKind::Invalid,
         FailureKind::Limit => ErrorKind::Limit,
         FailureKind::DiskFull => ErrorKind::DiskFull,
+        FailureKind::Paused => ErrorKind::Paused,
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Io => ErrorKind::Failed,
     };
