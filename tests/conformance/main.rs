@@ -29,6 +29,7 @@ mod report;
 mod limits;
 mod lives;
 mod pause;
+mod ports;
 
 mod directories;
 mod editing;

@@ -86,6 +86,7 @@ impl Talk<'_> {
             &["restore", id, snapshot],
             &["reset", id],
             &["reset", id, "--verify"],
+            &["port", id],
             &["pause", id],
             &["resume", id],
             &["stop", id],

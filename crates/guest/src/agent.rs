@@ -6,6 +6,7 @@ mod commands;
 mod feeding;
 mod holding;
 mod pausing;
+mod tunnels;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +28,8 @@ use glasshouse_protocol::limits::{
 use glasshouse_protocol::message::stream_kind;
 use glasshouse_protocol::plan::{FdRole, GuestConfig};
 use glasshouse_protocol::{
-    ExecSpec, Exit, ExitReport, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream, Reply,
-    Request, RlimitKind, VERSION,
+    ExecSpec, Exit, ExitReport, Failure, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream,
+    Reply, Request, RlimitKind, VERSION,
 };
 
 use crate::build::{Built, Knobs};
@@ -37,6 +38,7 @@ use crate::exec::{Counters, Exec, Output, PIDS_OF_COMMAND, Pin, Reader, Surround
 use crate::files::{self, Outcome};
 use crate::output::Found;
 use crate::track::Tracker;
+use crate::tunnel::Tunnel;
 use crate::user::Account;
 
 /// Pipes of ended commands that others still hold, read and thrown away so that nobody dies of a closed pipe.
@@ -62,6 +64,7 @@ enum Cause {
     Output(u64, usize),
     Stdin(u64),
     Held(usize),
+    Tunnel(u64),
 }
 
 impl Cause {
@@ -75,6 +78,7 @@ impl Cause {
             Cause::Output(id, which) => (5 + which as u64, id),
             Cause::Stdin(id) => (7, id),
             Cause::Held(n) => (8, n as u64),
+            Cause::Tunnel(id) => (9, id),
         };
         tag << 56 | id
     }
@@ -90,7 +94,8 @@ impl Cause {
             5 => Cause::Output(id, 0),
             6 => Cause::Output(id, 1),
             7 => Cause::Stdin(id),
-            _ => Cause::Held(id as usize),
+            8 => Cause::Held(id as usize),
+            _ => Cause::Tunnel(id),
         }
     }
 }
@@ -107,6 +112,8 @@ struct Agent {
     alive: Option<OwnedFd>,
     connections: Vec<Option<Connection>>,
     execs: BTreeMap<u64, Exec>,
+    tunnels: BTreeMap<u64, Tunnel>,
+    next_tunnel: u64,
     next_exec: u64,
     tracker: Tracker,
     enter: Vec<OwnedFd>,
@@ -197,6 +204,8 @@ impl Agent {
             alive: fds.take(FdRole::Alive),
             connections: vec![Some(Connection::new(start.host)?)],
             execs: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
+            next_tunnel: 1,
             next_exec: 1,
             tracker,
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
@@ -249,7 +258,8 @@ impl Agent {
         let now = Instant::now();
         let moments = self.execs.values().filter(|exec| self.has_moments(exec));
         let moments = moments.filter_map(Exec::next_moment);
-        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment()).min();
+        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment());
+        let moment = moment.chain(self.tunnels.values().filter_map(Tunnel::next_moment)).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);
             rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ }
@@ -285,6 +295,7 @@ impl Agent {
             Cause::Exit(id) => self.main_ended(id),
             Cause::Output(id, which) => self.read_output(id, which),
             Cause::Stdin(id) => self.write_stdin(id),
+            Cause::Tunnel(id) => self.tunnel_moved(id),
             Cause::Held(n) => {
                 self.drain_held(n);
                 Ok(())

@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) carries: BTreeMap<u32, Carry>,
     /// Files being read, by stream.
     pub(crate) downloads: BTreeMap<u32, Download>,
+    /// Connections to ports of the box, by stream.
+    pub(crate) tunnels: BTreeMap<u32, u64>,
     /// The loop waits for room to write.
     pub(crate) watches_out: bool,
     /// Somebody else holds the box: what this client says is read later.
@@ -58,6 +60,7 @@ impl Connection {
             uploads: BTreeMap::new(),
             carries: BTreeMap::new(),
             downloads: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
             watches_out: false,
             paused: false,
             came: None,
@@ -71,7 +74,8 @@ impl Connection {
 
     /// Streams in use.
     pub(crate) fn streams(&self) -> usize {
-        self.execs.len() + self.uploads.len() + self.downloads.len() + self.carries.len()
+        let files = self.uploads.len() + self.downloads.len();
+        self.execs.len() + files + self.carries.len() + self.tunnels.len()
     }
 
     /// Takes what has come. `false`: the client is gone.
@@ -135,6 +139,11 @@ impl Connection {
 
     pub(crate) fn data(&mut self, stream: u32, bytes: &[u8]) {
         frame::put(&mut self.out, stream, Kind::Data, bytes);
+    }
+
+    /// No more data on this stream from our side.
+    pub(crate) fn end(&mut self, stream: u32) {
+        frame::put(&mut self.out, stream, Kind::End, &[]);
     }
 
     pub(crate) fn grant(&mut self, stream: u32, bytes: u64) {

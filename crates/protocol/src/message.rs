@@ -117,6 +117,14 @@ pub enum Request {
     Pause,
     /// Let everything go on that `pause` has stopped. Reply: `ok`. Since version 3.
     Resume,
+    /// Connect to a TCP port inside the box, on its loopback device. Replies: `ready`, then data and `end` both ways, then
+    /// `ok` when both sides have ended; or `failed`. Since version 3.
+    Dial {
+        /// Which.
+        port: u16,
+    },
+    /// The TCP ports that something in the box listens on. Since version 3.
+    Ports,
     /// Close the box: everything in it is killed.
     Shutdown,
     /// Are you there?
@@ -184,12 +192,27 @@ pub enum Reply {
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),
-    /// The guest is ready for the bytes of a write, or of a program.
+    /// What listens, in order of the ports. At most [`crate::limits::PORTS_MAX`].
+    Ports {
+        /// Which.
+        ports: Vec<Port>,
+    },
+    /// The guest is ready for the bytes of a write or of a program, or has connected to a port.
     Ready,
     /// Done. Last on its stream.
     Ok,
     /// Refused or failed. Last on its stream.
     Failed(Failure),
+}
+
+/// A port that something in the box listens on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Port {
+    /// Its number.
+    pub port: u16,
+    /// The address inside the box.
+    pub address: String,
 }
 
 /// Why a request failed. A program's bad end is not among these.
@@ -223,6 +246,8 @@ pub enum FailureKind {
     DiskFull,
     /// The box is paused. Since version 3; older hosts are told `limit`.
     Paused,
+    /// Nobody listens on the port. Since version 3.
+    Refused,
     /// The guest does not know this request.
     Unsupported,
     /// Anything else.

@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Denied,
     /// A bound of ours was reached; the message names it.
     Limit,
+    /// Nothing listens on the port.
+    Refused,
     /// The box is gone.
     Gone,
     /// The box is paused; it has to be resumed first.

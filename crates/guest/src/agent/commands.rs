@@ -184,6 +184,7 @@ impl Agent {
             return Ok(());
         }
         self.guard_disk(now)?;
+        self.give_up_dialling(now)?;
         let due = |exec: &&Exec| self.has_moments(exec) && exec.next_moment().is_some_and(|at| at <= now);
         let ids: Vec<u64> = self.execs.values().filter(due).map(|exec| exec.id).collect();
         for id in ids {

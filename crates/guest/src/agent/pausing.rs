@@ -3,7 +3,7 @@
 //! ```text
 //!            pause: everything is stopped as for a hold          resume, or a reset
 //!  running ──────────────────────────────────────────▶ paused ─────────────────────▶ running
-//!                                                        │ commands, files: refused at once
+//!                                                        │ commands, files, ports: refused at once
 //!                                                        │ hold (snapshot, diff, …): as ever, and leaves it paused
 //!                                                        └ end of the box's life, of its owner: as ever
 //! ```
@@ -29,7 +29,11 @@ pub(super) struct Pause {
 /// Whether a request would have to move something.
 pub(super) fn is_refused(request: &Request) -> bool {
     match request {
-        Request::Exec(_) | Request::File { .. } | Request::Carry { .. } | Request::Signal { .. } => true,
+        Request::Exec(_)
+        | Request::File { .. }
+        | Request::Carry { .. }
+        | Request::Signal { .. }
+        | Request::Dial { .. } => true,
         Request::Hello(_)
         | Request::Attach { .. }
         | Request::Kill { .. }
@@ -40,6 +44,7 @@ pub(super) fn is_refused(request: &Request) -> bool {
         | Request::Hold { .. }
         | Request::Top { .. }
         | Request::Release { .. }
+        | Request::Ports
         | Request::Pause
         | Request::Resume
         | Request::Shutdown
@@ -60,6 +65,7 @@ impl Agent {
     /// Everything stands still.
     pub(super) fn paused(&mut self, stopped: Vec<i32>, frozen: bool) {
         self.pause = Some(Pause { since: Instant::now(), stopped, frozen });
+        self.end_tunnels(FailureKind::Paused, REFUSED);
         self.show_paused(true);
     }
 
