@@ -248,7 +248,7 @@ fn ports_have_endpoints_and_the_policy_is_told() {
         let allow = server.send("PATCH", &path, &json!([{ "action": "allow", "target": "x" }]));
         allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     }
-    server.get(&format!("/v1/sandboxes/{id}/proxy/8000/")).assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
+    server.get(&format!("/v1/sandboxes/{id}/proxy/8000/")).assert_error(502, "BACKEND_CONNECTION_FAILED");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod extensions;
 mod files;
 mod lifecycle;
 mod mcp;
+mod proxy;
 mod restart;
 mod sdk;
 mod stage;

@@ -23,10 +23,13 @@ mod kill;
 mod list;
 mod log;
 mod mcp;
+mod pause;
+mod port;
 mod ps;
 mod replay;
 mod reset;
 mod restore;
+mod resume;
 mod run;
 mod serve;
 mod shell;
@@ -84,6 +87,9 @@ pub(crate) enum Command {
     Reset(reset::Reset),
     Restore(restore::Restore),
     Fork(fork::Fork),
+    Port(port::PortOf),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
@@ -140,6 +146,9 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Reset(command) => command.run(global).await,
         Command::Restore(command) => command.run(global).await,
         Command::Fork(command) => command.run(global).await,
+        Command::Port(command) => command.run(global).await,
+        Command::Pause(command) => command.run(global).await,
+        Command::Resume(command) => command.run(global).await,
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
@@ -187,6 +196,12 @@ mod tests {
             "glass list --json",
             "glass kill a b c",
             "glass kill --all",
+            "glass pause a b",
+            "glass port web",
+            "glass port web 8000",
+            "glass port web 8000 --listen 0.0.0.0:80",
+            "glass port web 8000 --listen [::1]:0",
+            "glass resume a --json",
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
@@ -246,6 +261,13 @@ mod tests {
             "glass tools --openai --mcp",
             "glass exec web --background -i -- sh",
             "glass kill",
+            "glass pause",
+            "glass port",
+            "glass port web 0",
+            "glass port web 70000",
+            "glass port web --listen 127.0.0.1:0",
+            "glass port web 80 --listen 8080",
+            "glass resume",
             "glass kill --all web",
             "glass run --cpu -1 -- ls",
             "glass run --pids 0 -- ls",

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 use super::fault::{Answer, Fault};
 use super::model::{Endpoint, ErrorResponse};
 use super::query::Query;
-use super::{Service, Shared};
+use super::{Service, Shared, proxy};
 
 /// What callers of an endpoint show in place of the key, which the SDKs keep away from endpoints.
 pub(crate) const TOKEN: &str = "opensandbox-secure-access";
@@ -21,14 +21,14 @@ pub(crate) const TOKEN: &str = "opensandbox-secure-access";
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(endpoint))
-        .route("/sandboxes/{id}/proxy/{port}", any(other_ports))
-        .route("/sandboxes/{id}/proxy/{port}/", any(other_ports))
-        .route("/sandboxes/{id}/proxy/{port}/{*rest}", any(other_ports))
+        .route("/sandboxes/{id}/proxy/{port}", any(proxy::pass_on))
+        .route("/sandboxes/{id}/proxy/{port}/", any(proxy::pass_on))
+        .route("/sandboxes/{id}/proxy/{port}/{*rest}", any(proxy::pass_on))
 }
 
 /// Where a port of a box is reached
 ///
-/// 44772 is where commands and files are; 18080 tells whom the box may talk to.
+/// 44772 is where commands and files are; 18080 tells whom the box may talk to; any other is what listens on it in the box.
 #[utoipa::path(get, path = "/sandboxes/{id}/endpoints/{port}", tag = "sandboxes", params(
     ("id" = String, Path), ("port" = String, Path),
     ("use_server_proxy" = Option<bool>, Query, description = "Both ways are the same here"),
@@ -69,20 +69,6 @@ pub(super) fn box_of(path: &str) -> Option<&str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let (id, rest) = path.strip_prefix("/sandboxes/")?.split_once('/')?;
     (rest.starts_with("proxy/") && !path.split('/').any(|part| part == "..")).then_some(id)
-}
-
-async fn other_ports(
-    State(service): Shared,
-    Path(words): Path<BTreeMap<String, String>>,
-    OriginalUri(uri): OriginalUri,
-) -> Answer<()> {
-    let word = |name: &str| words.get(name).map_or("", String::as_str);
-    service.rooms.info(word("id")).await?;
-    if matches!(word("port"), "44772" | "18080") {
-        let message = format!("there is nothing at {}", uri.path());
-        return Err(Fault::new(StatusCode::NOT_FOUND, "NOT_FOUND", message));
-    }
-    Err(Fault::unsupported("this server does not reach other ports of a sandbox than 44772 and 18080 yet"))
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ impl From<Error> for Fault {
             ErrorKind::NotFound | ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
             ErrorKind::Exists => (StatusCode::CONFLICT, "SANDBOX::INVALID_PARAMETER"),
             ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED"),
+            ErrorKind::Paused => (StatusCode::CONFLICT, "DOCKER::SANDBOX_NOT_RUNNING"),
             ErrorKind::Denied => (StatusCode::FORBIDDEN, "SANDBOX::INTERNAL_ERROR"),
             ErrorKind::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "SANDBOX::INTERNAL_ERROR"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR"),

@@ -243,7 +243,7 @@ async fn renew(
 
 /// Pause a box
 ///
-/// Its files stay; its processes end, as where a sandbox is a pod.
+/// All that runs in it stands still and keeps its memory; its time goes on.
 #[utoipa::path(post, path = "/sandboxes/{id}/pause", tag = "sandboxes", params(("id" = String, Path)), responses(
     (status = 202, description = "It is paused"),
     (status = 404, description = "There is no such box", body = ErrorResponse),
@@ -255,16 +255,15 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
         let message = format!("sandbox {id} does not run");
         return Err(Fault::conflict("DOCKER::SANDBOX_NOT_RUNNING", message));
     }
+    service.house.pause(&id).await.map_err(|e| Fault::from(e).coded("DOCKER::SANDBOX_PAUSE_FAILED"))?;
     let record = Record { since_ms: Some(clock::now_ms()), ..service.rooms.record(&info) };
-    service.rooms.leave(&id);
-    service.house.stop(&id).await.map_err(|e| Fault::from(e).coded("DOCKER::SANDBOX_PAUSE_FAILED"))?;
     service.rooms.remember(&id, &record)?;
     Ok(StatusCode::ACCEPTED)
 }
 
 /// Let a paused box go on
 ///
-/// What its entrypoint names is started anew.
+/// One that was stopped (`glass stop`) is started on what it had written, with its entrypoint.
 #[utoipa::path(post, path = "/sandboxes/{id}/resume", tag = "sandboxes", params(("id" = String, Path)), responses(
     (status = 202, description = "It runs"),
     (status = 404, description = "There is no such box", body = ErrorResponse),
@@ -273,13 +272,22 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
 async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<StatusCode> {
     let info = service.rooms.info(&id).await?;
     let record = service.rooms.record(&info);
-    if info.state != SandboxState::Stopped || record.ended.is_some() {
-        return Err(Fault::conflict("DOCKER::SANDBOX_NOT_PAUSED", format!("sandbox {id} is not paused")));
-    }
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_RESUME_FAILED");
-    let room = service.rooms.enter(service.house.start(&id).await.map_err(failed)?);
-    service.rooms.remember(&id, &Record { since_ms: Some(clock::now_ms()), ..record.clone() })?;
-    begin(&service, &room, &record.entrypoint).await?;
+    let since = Record { since_ms: Some(clock::now_ms()), ..record.clone() };
+    match info.state {
+        SandboxState::Paused => {
+            service.house.resume(&id).await.map_err(failed)?;
+            service.rooms.remember(&id, &since)?;
+        }
+        SandboxState::Stopped if record.ended.is_none() => {
+            let room = service.rooms.enter(service.house.start(&id).await.map_err(failed)?);
+            service.rooms.remember(&id, &since)?;
+            begin(&service, &room, &record.entrypoint).await?;
+        }
+        _ => {
+            return Err(Fault::conflict("DOCKER::SANDBOX_NOT_PAUSED", format!("sandbox {id} is not paused")));
+        }
+    }
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -308,6 +316,9 @@ fn status(info: &SandboxInfo, record: &Record) -> SandboxStatus {
         (_, Some(ended)) => ("Failed", "CONTAINER_EXITED_ERROR", ended.how.clone()),
         (SandboxState::Running, None) => {
             ("Running", "CONTAINER_RUNNING", format!("isolated at the level {}", info.level))
+        }
+        (SandboxState::Paused, None) => {
+            ("Paused", "CONTAINER_PAUSED", "all that runs in it stands still".to_owned())
         }
         (SandboxState::Stopped, None) => {
             ("Paused", "CONTAINER_PAUSED", "its files are kept; its processes have ended".to_owned())

@@ -17,6 +17,7 @@ mod lifecycle;
 mod metadata;
 mod model;
 mod page;
+mod proxy;
 mod query;
 mod records;
 mod rooms;
@@ -199,14 +200,10 @@ async fn version() -> Json<Value> {
 ))]
 async fn metrics(State(service): Shared) -> std::result::Result<impl IntoResponse, Fault> {
     let boxes = service.house.list().await?;
-    let states = [
-        ("running", SandboxState::Running),
-        ("stopped", SandboxState::Stopped),
-        ("dead", SandboxState::Dead),
-    ];
-    let states = states.map(|(name, state)| {
+    let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Stopped, SandboxState::Dead];
+    let states = states.map(|state| {
         let count = boxes.iter().filter(|info| info.state == state).count();
-        (format!("{{state=\"{name}\"}}"), count as u64)
+        (format!("{{state=\"{}\"}}", state.name()), count as u64)
     });
     let lost = vec![(String::new(), service.audit.lost())];
     let text = service.counters.told(&[

@@ -81,12 +81,12 @@ impl Rooms {
         Ok(())
     }
 
-    /// The way to a box that lives.
+    /// The way to a box in which something can be done.
     pub(crate) async fn room(&self, id: &str) -> Answer<Arc<Room>> {
         let info = self.info(id).await?;
         match info.state {
             SandboxState::Running => {}
-            SandboxState::Stopped => {
+            SandboxState::Paused | SandboxState::Stopped => {
                 let message = format!("sandbox {id} does not run; resume it first");
                 return Err(Fault::conflict("DOCKER::SANDBOX_NOT_RUNNING", message));
             }
@@ -192,7 +192,7 @@ pub(crate) async fn adopt(service: &Arc<Service>) -> glasshouse_sandbox::Result<
         let record = rooms.record(info);
         rooms.expire_at(&info.id, record.expires_ms);
         let runs = !record.entrypoint.is_empty() && !only_waits(&record.entrypoint);
-        if runs && info.state == SandboxState::Running {
+        if runs && info.state.is_alive() {
             let (service, id) = (service.clone(), info.id.clone());
             // Beside all else: whoever starts a server does not want to wait for each box.
             tokio::spawn(async move {

@@ -29,9 +29,9 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Service;
 use super::fault::{Answer, Fault};
 use super::rooms::Room;
+use super::{Service, proxy};
 
 pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
@@ -47,6 +47,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .merge(directories::routes())
         .merge(metrics::routes())
         .routes(routes!(capabilities))
+        // The real execd is a proxy as well.
+        .route("/proxy/{port}", any(proxy::pass_on))
+        .route("/proxy/{port}/", any(proxy::pass_on))
+        .route("/proxy/{port}/{*rest}", any(proxy::pass_on))
         .route("/code", any(code))
         .route("/code/{*rest}", any(code))
         .route("/session", any(sessions))

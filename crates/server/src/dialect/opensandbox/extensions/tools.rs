@@ -1,4 +1,4 @@
-//! What agents call in a box.
+//! What agents call in a box, and what listens in it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{MaybeBody, Query};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(call))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(call)).routes(routes!(ports))
 }
 
 /// List the tools of a box
@@ -55,4 +55,17 @@ async fn call(
 ) -> Answer<Json<Value>> {
     let params = if params.is_null() { json!({}) } else { params };
     Ok(Json(room.sandbox.tool(&name, params).await?.to_json()))
+}
+
+/// List what listens in a box
+///
+/// TCP ports; `/proxy/{port}` reaches them.
+#[utoipa::path(get, path = "/sandboxes/{id}/ports", tag = "extensions", params(("id" = String, Path)), responses(
+    (status = 200, description = "`ports`, each with the address that it is bound to in the box", body = Value),
+    (status = 404, description = "There is no such box", body = ErrorResponse),
+))]
+async fn ports(Here(room): Here) -> Answer<Json<Value>> {
+    let ports = room.sandbox.ports().await?;
+    let told = ports.iter().map(|port| json!({ "port": port.port, "address": port.address }));
+    Ok(Json(json!({ "ports": told.collect::<Vec<_>>() })))
 }
