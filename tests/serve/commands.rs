@@ -219,3 +219,29 @@ fn a_box_tells_what_it_uses() {
     assert!(number("mem_used_mib") > 0.0 && number("mem_used_mib") <= number("mem_total_mib"), "{metrics}");
     assert!(metrics["timestamp"].is_u64());
 }
+
+#[test]
+fn a_session_is_kept_in_the_box_and_outlives_the_server() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    // No body at all, as the SDK sends it.
+    let made = server.request("POST", &execd(&id, "/session"), &[("content-type", "application/json")], b"");
+    assert_eq!(made.status, 200, "{made:?}");
+    let session = made.json()["session_id"].as_str().unwrap().to_owned();
+    let run = |server: &Server, line: &str| {
+        let answer =
+            server.send("POST", &execd(&id, &format!("/session/{session}/run")), &json!({ "command": line }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.events()
+    };
+    let events = run(&server, "cd /usr; export A='x y'");
+    assert_eq!((&events[0]["type"], &events[0]["text"]), (&json!("init"), &json!(session)));
+    let server = server.killed_and_started();
+    assert_eq!(texts(&run(&server, "pwd; echo $A"), "stdout"), ["/usr", "x y"]);
+    for odd in ["nonesuch", "..%2f..%2fetc", "0123456789abcdef0123456789abcdef"] {
+        let path = execd(&id, &format!("/session/{odd}/run"));
+        server.send("POST", &path, &json!({ "command": "true" })).assert_error(404, "CONTEXT_NOT_FOUND");
+    }
+    let nowhere = json!({ "cwd": "/nowhere" });
+    server.send("POST", &execd(&id, "/session"), &nowhere).assert_error(500, "RUNTIME_ERROR");
+}

@@ -81,6 +81,31 @@ async def commands(sandbox):
     assert sorted(logs.content.split()) == ["one", "two"] and logs.cursor == 8, logs
 
 
+async def sessions(sandbox):
+    commands = sandbox.commands
+    session = await commands.create_session(working_directory="/tmp")
+    run = commands.run_in_session
+    first = await run(session, "export SAID='it is'; local_only=1; mkdir -p deep; cd deep; echo out; echo err >&2")
+    assert texts(first.logs.stdout) == ["out", "err"] and first.exit_code == 0 and first.id == session, first
+    second = await run(session, "pwd; echo $SAID [$local_only]")
+    assert texts(second.logs.stdout) == ["/tmp/deep", "it is []"], second
+    failed = await run(session, "cd /; exit 7")
+    assert failed.exit_code == 7 and failed.error.name == "CommandExecError" and failed.complete is None, failed
+    assert texts((await run(session, "pwd")).logs.stdout) == ["/"]
+    assert texts((await run(session, "pwd", working_directory="/tmp")).logs.stdout) == ["/tmp"]
+    assert texts((await run(session, "pwd")).logs.stdout) == ["/tmp"]
+    late = await run(session, "sleep 1000", timeout=timedelta(milliseconds=50))
+    assert late.exit_code == -1, late
+    other = await commands.create_session()
+    assert texts((await run(other, "echo [$SAID]")).logs.stdout) == ["[]"]
+    await commands.delete_session(session)
+    try:
+        await run(session, "true")
+        raise AssertionError("it is gone")
+    except SandboxApiException as error:
+        assert error.status_code == 404, error
+
+
 async def files(sandbox):
     files = sandbox.files
     await files.create_directories([WriteEntry(path="/tour/a", mode=755), WriteEntry(path="/tour/b", mode=700)])
@@ -143,7 +168,7 @@ async def main():
         "host", timeout=timedelta(minutes=5), metadata={"tour": "yes"}, connection_config=config
     )
     await life(sandbox, config)
-    await asyncio.gather(commands(sandbox), files(sandbox))
+    await asyncio.gather(commands(sandbox), sessions(sandbox), files(sandbox))
     await states(sandbox, config)
     await sandbox.close()
 

@@ -111,7 +111,7 @@ pub(crate) const EVENTS: [(header::HeaderName, &str); 3] = [
     (header::HeaderName::from_static("x-accel-buffering"), "no"),
 ];
 
-fn events(pieces: mpsc::Receiver<Bytes>) -> Response {
+pub(super) fn events(pieces: mpsc::Receiver<Bytes>) -> Response {
     let next = |mut pieces: mpsc::Receiver<Bytes>| async move {
         pieces.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), pieces))
     };

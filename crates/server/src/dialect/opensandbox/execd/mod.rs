@@ -1,6 +1,7 @@
 //! What `execd` does inside a sandbox of OpenSandbox's: commands, files, metrics. Here the guest is asked instead.
 //!
-//! `command` and `stream` tell of commands as they run, `commands` knows those that were started; `files`, `upload`,
+//! `command` and `stream` tell of commands as they run, `commands` knows those that were started, `session` strings them
+//! together; `files`, `upload`,
 //! `download` and `directories` are about files; `environment` and `accounts` read what a box says of itself.
 
 mod accounts;
@@ -12,6 +13,7 @@ mod environment;
 mod files;
 mod metrics;
 mod modes;
+mod session;
 mod stream;
 mod tree;
 mod upload;
@@ -46,6 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .merge(download::routes())
         .merge(directories::routes())
         .merge(metrics::routes())
+        .merge(session::routes())
         .routes(routes!(capabilities))
         // The real execd is a proxy as well.
         .route("/proxy/{port}", any(proxy::pass_on))
@@ -53,8 +56,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/proxy/{port}/{*rest}", any(proxy::pass_on))
         .route("/code", any(code))
         .route("/code/{*rest}", any(code))
-        .route("/session", any(sessions))
-        .route("/session/{*rest}", any(sessions))
         .route("/pty", any(terminals))
         .route("/pty/{*rest}", any(terminals))
         .route("/v1/isolated/session", any(isolated))
@@ -98,11 +99,6 @@ async fn isolated() -> Fault {
 
 async fn code() -> Fault {
     Fault::unsupported("this server runs no code contexts yet; run the interpreter as a command")
-        .coded("NOT_SUPPORTED")
-}
-
-async fn sessions() -> Fault {
-    Fault::unsupported("this server has no shell sessions yet; give a command its cwd and envs")
         .coded("NOT_SUPPORTED")
 }
 
