@@ -12,6 +12,8 @@ missing=()
 for entry in "${wanted[@]}"; do
   command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
 done
+# The clients of the service are installed from PyPI, below target/.
+/usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     echo "test.sh: installing ${missing[*]}" >&2
@@ -24,7 +26,7 @@ fi
 
 # Where a skip would hide that nothing was tested, it is a failure.
 if [[ ${CI:-} == true ]]; then
-  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,docker,podman}
+  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,docker,podman,serve}
 fi
 
 cargo fmt --all --check

@@ -28,6 +28,8 @@ mod report;
 
 mod limits;
 mod lives;
+mod pause;
+mod ports;
 
 mod directories;
 mod editing;

@@ -30,7 +30,7 @@ fn native_tests_pass_for_an_ordinary_user() {
     let mut command = Command::new(&reachable);
     // At scale once is enough. Without walls and without cgroups, the ends of boxes are another matter again.
     command
-        .args(["native::", "lives::process::", "--skip", "heavy::", "--nocapture"])
+        .args(["native::", "lives::process::", "pause::process::", "--skip", "heavy::", "--nocapture"])
         .current_dir(dir.path());
     command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", dir.path()).env("RUST_BACKTRACE", "0");
     command.env("MUST_RUN", std::env::var_os("MUST_RUN").unwrap_or_default());

@@ -229,3 +229,24 @@ fn a_whole_root_is_not_copied_and_it_is_said_what_to_do() {
         }
     });
 }
+
+#[test]
+fn a_paused_box_says_so_and_goes_on_when_it_is_resumed() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let state = || json(&house.run(&["list", "--json"]).1)[0]["state"].clone();
+        assert_eq!(house.run(&["pause", &id]), (0, format!("{id}\n"), String::new()));
+        assert_eq!(state(), "paused");
+        assert!(house.run(&["info", &id]).1.contains("paused"));
+        for args in [&["exec", &id, "--", "true"][..], &["cp", "/etc/passwd", &format!("{id}:/tmp")]] {
+            let (code, stdout, stderr) = house.run(args);
+            assert!(code != 0 && stdout.is_empty(), "{args:?}: {code} {stdout}");
+            assert!(stderr.contains("paused") && stderr.contains("glass resume"), "{args:?}: {stderr}");
+        }
+        assert_eq!(json(&house.run(&["resume", &id, "--json"]).1)["done"][0], id.as_str());
+        assert_eq!(state(), "running");
+        assert_eq!(house.run(&["exec", &id, "--", "echo", "on"]).1, "on\n");
+        let log = house.run(&["log", &id]).1;
+        assert!(log.contains("pause") && log.contains("resume"), "{log}");
+    });
+}

@@ -2,6 +2,7 @@
 
 mod commands;
 mod guest;
+mod ports;
 mod record;
 mod spoken;
 mod tools;

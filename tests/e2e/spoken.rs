@@ -86,6 +86,9 @@ impl Talk<'_> {
             &["restore", id, snapshot],
             &["reset", id],
             &["reset", id, "--verify"],
+            &["port", id],
+            &["pause", id],
+            &["resume", id],
             &["stop", id],
             &["start", id],
             &["export", snapshot, "-o", &self.path("state")],
@@ -117,6 +120,9 @@ fn every_command_speaks_json() {
         let talk = Talk { house, spoken: RefCell::default() };
         talk.live();
         talk.picture();
+        talk.ask(&["key", "add", "one", "--tenant", "red"]);
+        talk.ask(&["key", "list"]);
+        talk.ask(&["key", "revoke", "one"]);
         talk.ask(&["gc"]);
         talk.ask(&["doctor"]);
         talk.ask(&["completions", "bash"]);
@@ -124,11 +130,14 @@ fn every_command_speaks_json() {
         let help = |args: &[&str]| house.run(&[args, &["--help"]].concat()).1;
         let mut all = listed(&help(&[]));
         assert!(all.len() > 30, "{all:?}");
-        for of in ["image", "trajectory", "audit"] {
+        for of in ["image", "trajectory", "audit", "key"] {
             all.extend(listed(&help(&[of])).into_iter().map(|word| format!("{of} {word}")));
         }
         // It wants a registry; `tests/images` has one.
         all.remove("image pull");
+        // These serve until they are ended: `tests/serve` has callers for them.
+        all.remove("serve");
+        all.remove("mcp");
         let silent: Vec<&String> = all.difference(&spoken).collect();
         assert!(silent.is_empty(), "nobody asked these for JSON: {silent:?}");
     });

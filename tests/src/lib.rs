@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless`,
-/// `escape`, `images`, `docker` and `podman`), that is a failure.
+/// `escape`, `images`, `docker`, `podman` and `serve`), that is a failure.
 ///
 /// # Panics
 /// If the group must run.

@@ -22,6 +22,7 @@ fn every_path_that_a_document_names_exists() {
         "docs/trace-format.md",
         "docs/determinism.md",
         "docs/replay.md",
+        "docs/serve.md",
         "docs/trajectory-format.md",
         "docs/tools.md",
     ] {

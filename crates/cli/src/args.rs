@@ -41,8 +41,12 @@ pub(crate) struct Global {
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
-        let settings = Settings { home: home::home(self.home.as_deref())? };
-        Ok(Sandboxes::open_with(settings, crate::engine::settings())?)
+        Ok(Sandboxes::open_with(Settings { home: self.home()? }, crate::engine::settings())?)
+    }
+
+    /// Where boxes are kept.
+    pub(crate) fn home(&self) -> Result<PathBuf> {
+        home::home(self.home.as_deref())
     }
 
     /// Connects to a box.

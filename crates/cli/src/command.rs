@@ -18,14 +18,20 @@ mod image;
 mod import;
 mod info;
 mod jump;
+mod key;
 mod kill;
 mod list;
 mod log;
+mod mcp;
+mod pause;
+mod port;
 mod ps;
 mod replay;
 mod reset;
 mod restore;
+mod resume;
 mod run;
+mod serve;
 mod shell;
 mod snapshot;
 mod snapshots;
@@ -81,6 +87,9 @@ pub(crate) enum Command {
     Reset(reset::Reset),
     Restore(restore::Restore),
     Fork(fork::Fork),
+    Port(port::PortOf),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
     Stop(stop::Stop),
     Start(start::Start),
     Kill(kill::Kill),
@@ -91,6 +100,9 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Jump(jump::Jump),
     Trajectory(trajectory::Trajectories),
+    Serve(serve::Serve),
+    Key(key::KeyCommands),
+    Mcp(mcp::Mcp),
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -103,6 +115,11 @@ impl Command {
             Command::Run(_) | Command::Exec(_) => OURS_CODE,
             _ => 1,
         }
+    }
+
+    /// Whether it serves many at once, and is worth a thread for each processor.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Command::Serve(_))
     }
 }
 
@@ -129,6 +146,9 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Reset(command) => command.run(global).await,
         Command::Restore(command) => command.run(global).await,
         Command::Fork(command) => command.run(global).await,
+        Command::Port(command) => command.run(global).await,
+        Command::Pause(command) => command.run(global).await,
+        Command::Resume(command) => command.run(global).await,
         Command::Stop(command) => command.run(global).await,
         Command::Start(command) => command.run(global).await,
         Command::Kill(command) => command.run(global).await,
@@ -139,6 +159,9 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Replay(command) => command.run(global).await,
         Command::Jump(command) => command.run(global).await,
         Command::Trajectory(command) => command.run(global),
+        Command::Serve(command) => command.run(global).await,
+        Command::Key(command) => command.run(global),
+        Command::Mcp(command) => command.run(global).await,
         Command::Gc(command) => command.run(global).await,
         Command::Doctor(command) => command.run(global).await,
         Command::Completions(command) => command.run(global),
@@ -173,6 +196,12 @@ mod tests {
             "glass list --json",
             "glass kill a b c",
             "glass kill --all",
+            "glass pause a b",
+            "glass port web",
+            "glass port web 8000",
+            "glass port web 8000 --listen 0.0.0.0:80",
+            "glass port web 8000 --listen [::1]:0",
+            "glass resume a --json",
             "glass cp a:/x .",
             "glass attach web 3 --from 10 --no-follow",
             "glass log web --verify",
@@ -209,6 +238,9 @@ mod tests {
             "glass replay --of web --strict",
             "glass jump web 3",
             "glass trajectory diff a b --strict",
+            "glass serve",
+            "glass mcp --local-repos",
+            "glass serve --listen 127.0.0.1:0 --key-file /run/key",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
@@ -229,6 +261,13 @@ mod tests {
             "glass tools --openai --mcp",
             "glass exec web --background -i -- sh",
             "glass kill",
+            "glass pause",
+            "glass port",
+            "glass port web 0",
+            "glass port web 70000",
+            "glass port web --listen 127.0.0.1:0",
+            "glass port web 80 --listen 8080",
+            "glass resume",
             "glass kill --all web",
             "glass run --cpu -1 -- ls",
             "glass run --pids 0 -- ls",
@@ -258,6 +297,8 @@ mod tests {
             "glass replay a --on b --env x=y",
             "glass replay a --on b --repo c --commit d",
             "glass replay --of a --format atif",
+            "glass serve --listen localhost",
+            "glass serve x",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

@@ -45,7 +45,10 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<i32> {
     enough_files()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match cli.command.is_busy() {
+        true => tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
+        false => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+    };
     let result = runtime.block_on(command::run(cli));
     // Nothing that still runs in the background may keep us: what must be waited for has been waited for.
     runtime.shutdown_background();

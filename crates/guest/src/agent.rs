@@ -5,6 +5,8 @@ mod clients;
 mod commands;
 mod feeding;
 mod holding;
+mod pausing;
+mod tunnels;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,8 +28,8 @@ use glasshouse_protocol::limits::{
 use glasshouse_protocol::message::stream_kind;
 use glasshouse_protocol::plan::{FdRole, GuestConfig};
 use glasshouse_protocol::{
-    ExecSpec, Exit, ExitReport, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream, Reply,
-    Request, RlimitKind, VERSION,
+    ExecSpec, Exit, ExitReport, Failure, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream,
+    Reply, Request, RlimitKind, VERSION,
 };
 
 use crate::build::{Built, Knobs};
@@ -36,6 +38,7 @@ use crate::exec::{Counters, Exec, Output, PIDS_OF_COMMAND, Pin, Reader, Surround
 use crate::files::{self, Outcome};
 use crate::output::Found;
 use crate::track::Tracker;
+use crate::tunnel::Tunnel;
 use crate::user::Account;
 
 /// Pipes of ended commands that others still hold, read and thrown away so that nobody dies of a closed pipe.
@@ -61,6 +64,7 @@ enum Cause {
     Output(u64, usize),
     Stdin(u64),
     Held(usize),
+    Tunnel(u64),
 }
 
 impl Cause {
@@ -74,6 +78,7 @@ impl Cause {
             Cause::Output(id, which) => (5 + which as u64, id),
             Cause::Stdin(id) => (7, id),
             Cause::Held(n) => (8, n as u64),
+            Cause::Tunnel(id) => (9, id),
         };
         tag << 56 | id
     }
@@ -89,7 +94,8 @@ impl Cause {
             5 => Cause::Output(id, 0),
             6 => Cause::Output(id, 1),
             7 => Cause::Stdin(id),
-            _ => Cause::Held(id as usize),
+            8 => Cause::Held(id as usize),
+            _ => Cause::Tunnel(id),
         }
     }
 }
@@ -103,9 +109,11 @@ struct Agent {
     listener: Option<OwnedFd>,
     signals: OwnedFd,
     owner: Option<OwnedFd>,
-    _alive: Option<OwnedFd>,
+    alive: Option<OwnedFd>,
     connections: Vec<Option<Connection>>,
     execs: BTreeMap<u64, Exec>,
+    tunnels: BTreeMap<u64, Tunnel>,
+    next_tunnel: u64,
     next_exec: u64,
     tracker: Tracker,
     enter: Vec<OwnedFd>,
@@ -128,6 +136,7 @@ struct Agent {
     /// The directories in memory that changes go to, by the numbers of the roots: one, or two while somebody changes it.
     tops: Vec<(u64, OwnedFd)>,
     hold: Option<holding::Hold>,
+    pause: Option<pausing::Pause>,
     /// Who was there when the box was last held and somebody was at work.
     at_work: Vec<i32>,
     shutdown: bool,
@@ -192,9 +201,11 @@ impl Agent {
                 rustix::process::Signal::PIPE.as_raw(),
             ])?,
             owner: fds.take(FdRole::Owner),
-            _alive: fds.take(FdRole::Alive),
+            alive: fds.take(FdRole::Alive),
             connections: vec![Some(Connection::new(start.host)?)],
             execs: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
+            next_tunnel: 1,
             next_exec: 1,
             tracker,
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
@@ -216,6 +227,7 @@ impl Agent {
             programs: BTreeMap::new(),
             tops,
             hold: None,
+            pause: None,
             at_work: Vec::new(),
             shutdown: false,
             turns: 0,
@@ -244,8 +256,10 @@ impl Agent {
     /// One turn: wait, handle what came, send what is due.
     fn turn(&mut self) -> Result<()> {
         let now = Instant::now();
-        let moments = self.execs.values().filter_map(Exec::next_moment);
-        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment()).min();
+        let moments = self.execs.values().filter(|exec| self.has_moments(exec));
+        let moments = moments.filter_map(Exec::next_moment);
+        let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment());
+        let moment = moment.chain(self.tunnels.values().filter_map(Tunnel::next_moment)).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);
             rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ }
@@ -281,6 +295,7 @@ impl Agent {
             Cause::Exit(id) => self.main_ended(id),
             Cause::Output(id, which) => self.read_output(id, which),
             Cause::Stdin(id) => self.write_stdin(id),
+            Cause::Tunnel(id) => self.tunnel_moved(id),
             Cause::Held(n) => {
                 self.drain_held(n);
                 Ok(())

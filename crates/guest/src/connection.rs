@@ -16,6 +16,8 @@ use crate::files::{Download, Upload};
 const OUT_BYTES_HIGH: usize = 512 * 1024;
 /// A client that lets even small replies pile up beyond this is cut off.
 const OUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The version from which on hosts know that boxes can be paused.
+const PAUSED_SINCE: u32 = 3;
 /// Read at once.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -34,12 +36,16 @@ pub(crate) struct Connection {
     pub(crate) carries: BTreeMap<u32, Carry>,
     /// Files being read, by stream.
     pub(crate) downloads: BTreeMap<u32, Download>,
+    /// Connections to ports of the box, by stream.
+    pub(crate) tunnels: BTreeMap<u32, u64>,
     /// The loop waits for room to write.
     pub(crate) watches_out: bool,
     /// Somebody else holds the box: what this client says is read later.
     pub(crate) paused: bool,
     /// The descriptor that came last, until a request takes it.
     pub(crate) came: Option<OwnedFd>,
+    /// The version that it speaks, if it has said so.
+    pub(crate) version: u32,
 }
 
 impl Connection {
@@ -54,9 +60,11 @@ impl Connection {
             uploads: BTreeMap::new(),
             carries: BTreeMap::new(),
             downloads: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
             watches_out: false,
             paused: false,
             came: None,
+            version: 0,
         })
     }
 
@@ -66,7 +74,8 @@ impl Connection {
 
     /// Streams in use.
     pub(crate) fn streams(&self) -> usize {
-        self.execs.len() + self.uploads.len() + self.downloads.len() + self.carries.len()
+        let files = self.uploads.len() + self.downloads.len();
+        self.execs.len() + files + self.carries.len() + self.tunnels.len()
     }
 
     /// Takes what has come. `false`: the client is gone.
@@ -118,6 +127,9 @@ impl Connection {
     }
 
     pub(crate) fn fail(&mut self, stream: u32, kind: FailureKind, message: impl Into<String>) {
+        // A word that an older host does not know would hide the sentence from it.
+        let is_new = kind == FailureKind::Paused && self.version < PAUSED_SINCE;
+        let kind = if is_new { FailureKind::Limit } else { kind };
         self.reply(stream, &Reply::Failed(Failure { kind, message: message.into() }));
     }
 
@@ -127,6 +139,11 @@ impl Connection {
 
     pub(crate) fn data(&mut self, stream: u32, bytes: &[u8]) {
         frame::put(&mut self.out, stream, Kind::Data, bytes);
+    }
+
+    /// No more data on this stream from our side.
+    pub(crate) fn end(&mut self, stream: u32) {
+        frame::put(&mut self.out, stream, Kind::End, &[]);
     }
 
     pub(crate) fn grant(&mut self, stream: u32, bytes: u64) {

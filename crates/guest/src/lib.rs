@@ -14,8 +14,10 @@ mod connection;
 mod exec;
 mod files;
 mod output;
+mod ports;
 mod startup;
 mod track;
+mod tunnel;
 mod user;
 
 use std::io;

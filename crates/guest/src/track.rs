@@ -113,10 +113,17 @@ impl Tracker {
         Ok(())
     }
 
-    /// All processes that live in the box beside us, each with whether it stands still. Only in a box, whose processes
-    /// are all in sight.
+    /// All processes that live in the box beside us, each with whether it stands still. Without walls, all that descend from
+    /// us, as far as they are found.
     pub(crate) fn others(&self) -> Vec<(i32, bool)> {
-        let Some(proc) = &self.proc else { return Vec::new() };
+        let Some(proc) = &self.proc else {
+            let own = std::process::id() as i32;
+            let still = |pid: i32| {
+                let state = living_state(pid)?;
+                Some((pid, matches!(state, b'T' | b't')))
+            };
+            return descendants(own).into_iter().filter(|&pid| pid != own).filter_map(still).collect();
+        };
         let still = |pid: i32| {
             let state = state_of(proc.as_fd(), pid)?;
             (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
@@ -435,6 +442,12 @@ fn descendants(leader: i32) -> Vec<i32> {
     }
     family.retain(|pid| parents.iter().any(|(p, _)| p == pid));
     family
+}
+
+/// The state of a process of the host's that lives.
+fn living_state(pid: i32) -> Option<u8> {
+    let proc = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    state_of(proc.as_fd(), pid).filter(|state| !matches!(state, b'Z' | b'X'))
 }
 
 fn living_parent(pid: i32) -> Option<(i32, i32)> {

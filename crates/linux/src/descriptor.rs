@@ -132,6 +132,39 @@ pub fn is_locked(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     }
 }
 
+/// Sets or clears a mark on an open file that others can see, and that is gone when the last copy of the descriptor is: a
+/// lock of the other kind, which stands beside [`lock_for_life`]'s and is in nobody's way.
+pub fn mark(fd: BorrowedFd<'_>, set: bool) -> io::Result<()> {
+    let mut lock = whole_file(if set { libc::F_WRLCK } else { libc::F_UNLCK });
+    // SAFETY: the descriptor is open, and the pointer is to a live flock of ours.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether somebody has set the mark of the file. A file that is not there has none.
+pub fn is_marked(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let fd = match fs::openat(dir, name, fs::OFlags::RDONLY | fs::OFlags::CLOEXEC, fs::Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(false),
+        other => other?,
+    };
+    let mut lock = whole_file(libc::F_RDLCK);
+    // SAFETY: the descriptor is open, and the pointer is to a live flock of ours.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } {
+        0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    // SAFETY: flock is plain data, for which all zeros is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
 /// Waits for the lock of a file and holds it until the value is dropped.
 pub fn lock_path(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
@@ -214,6 +247,22 @@ pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_seen_by_others_and_goes_with_its_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        assert!(!is_marked(fd.as_fd(), "alive").unwrap(), "there is no such file");
+        let lock = lock_for_life(fd.as_fd(), "alive").unwrap();
+        assert!(!is_marked(fd.as_fd(), "alive").unwrap(), "the lock that means life is no mark");
+        for set in [true, false, true] {
+            mark(lock.as_fd(), set).unwrap();
+            assert_eq!(is_marked(fd.as_fd(), "alive").unwrap(), set);
+            assert!(is_locked(fd.as_fd(), "alive").unwrap());
+        }
+        drop(lock);
+        assert!(!is_marked(fd.as_fd(), "alive").unwrap());
+    }
 
     #[test]
     fn a_lock_lasts_as_long_as_any_copy_of_its_descriptor() {

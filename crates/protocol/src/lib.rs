@@ -22,4 +22,4 @@ pub use exec::{Chunk, ExecInfo, ExecSpec, ExecState, OutputStream, Program, Rlim
 pub use exit::{Exit, ExitReport, Killer, NotStarted};
 pub use file::{FileKind, FileOp, FileResult, FileStat, ListPage};
 pub use frame::{Decoder, Frame, FrameError, Kind};
-pub use message::{Failure, FailureKind, Hello, Reply, Request, VERSION};
+pub use message::{Failure, FailureKind, Hello, Port, Reply, Request, VERSION};

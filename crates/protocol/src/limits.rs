@@ -42,3 +42,9 @@ pub const CARRIED_MAX: usize = 8;
 pub const CARRIED_NAME_MAX: usize = 128;
 /// Entries of one tree that is copied in.
 pub const TAR_ENTRIES_MAX: u64 = 1_000_000;
+/// Connections to ports of one box that are carried at once.
+pub const TUNNELS_MAX: usize = 128;
+/// How long a port may take to accept one: its queue may be full.
+pub const DIAL_MS: u64 = 10_000;
+/// Ports that are listed of those that something listens on.
+pub const PORTS_MAX: usize = 1024;

@@ -7,7 +7,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,19 @@ pub enum Request {
         #[serde(default)]
         restacked: bool,
     },
+    /// Stop everything that runs in the box, until `resume`. Commands and file operations are refused meanwhile. Reply: `ok`,
+    /// when nothing moves, also if it was so before. Since version 3.
+    Pause,
+    /// Let everything go on that `pause` has stopped. Reply: `ok`. Since version 3.
+    Resume,
+    /// Connect to a TCP port inside the box, on its loopback device. Replies: `ready`, then data and `end` both ways, then
+    /// `ok` when both sides have ended; or `failed`. Since version 3.
+    Dial {
+        /// Which.
+        port: u16,
+    },
+    /// The TCP ports that something in the box listens on. Since version 3.
+    Ports,
     /// Close the box: everything in it is killed.
     Shutdown,
     /// Are you there?
@@ -179,12 +192,27 @@ pub enum Reply {
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),
-    /// The guest is ready for the bytes of a write, or of a program.
+    /// What listens, in order of the ports. At most [`crate::limits::PORTS_MAX`].
+    Ports {
+        /// Which.
+        ports: Vec<Port>,
+    },
+    /// The guest is ready for the bytes of a write or of a program, or has connected to a port.
     Ready,
     /// Done. Last on its stream.
     Ok,
     /// Refused or failed. Last on its stream.
     Failed(Failure),
+}
+
+/// A port that something in the box listens on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Port {
+    /// Its number.
+    pub port: u16,
+    /// The address inside the box.
+    pub address: String,
 }
 
 /// Why a request failed. A program's bad end is not among these.
@@ -216,6 +244,10 @@ pub enum FailureKind {
     Limit,
     /// The box's disk is full.
     DiskFull,
+    /// The box is paused. Since version 3; older hosts are told `limit`.
+    Paused,
+    /// Nobody listens on the port. Since version 3.
+    Refused,
     /// The guest does not know this request.
     Unsupported,
     /// Anything else.

@@ -16,8 +16,12 @@ pub enum ErrorKind {
     Denied,
     /// A bound of ours was reached; the message names it.
     Limit,
+    /// Nothing listens on the port.
+    Refused,
     /// The box is gone.
     Gone,
+    /// The box is paused; it has to be resumed first.
+    Paused,
     /// A container engine does not answer.
     Unreachable,
     /// The box's or the host's disk is full.

@@ -4,7 +4,7 @@
 //! <home>/                     0700
 //!   lock                      taken for the moments in which a box appears or vanishes
 //!   store                     locked by all who make or use layers, and alone by whoever removes them
-//!   boxes/<id>/  alive        locked by the box's first process for as long as it lives
+//!   boxes/<id>/  alive        locked by the box's first process for as long as it lives; marked while it is paused
 //!                box.json     what the box is; written when it is ready, so a directory without it is a ruin
 //!                sock         the guest's socket
 //!                top<n>/{u,w} what the box wrote since it was last restacked
@@ -184,6 +184,17 @@ impl Home {
             opened => {
                 let dir = opened.context(format_args!("open box {id}"))?;
                 descriptor::is_locked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))
+            }
+        }
+    }
+
+    /// Whether the first process of a box says that nothing else in it runs.
+    fn is_paused(&self, id: &str) -> Result<bool> {
+        match File::open(self.box_dir(id)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            opened => {
+                let dir = opened.context(format_args!("open box {id}"))?;
+                descriptor::is_marked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))
             }
         }
     }
@@ -386,7 +397,10 @@ impl Home {
         let value = serde_json::from_slice(&text).map_err(|_| broken())?;
         let mut record = BoxRecord::from_json(&value).ok_or_else(broken)?;
         if self.is_alive(id)? {
-            record.info.state = SandboxState::Running;
+            record.info.state = match self.is_paused(id)? {
+                true => SandboxState::Paused,
+                false => SandboxState::Running,
+            };
         }
         Ok(Some(record))
     }

@@ -26,6 +26,7 @@ mod files;
 mod home;
 mod image;
 mod limits;
+mod ports;
 mod record;
 mod replay;
 mod runtime;
@@ -42,11 +43,12 @@ pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
 pub use glasshouse_protocol::{
     Chunk, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, FileKind, FileStat, Killer, ListPage, NotStarted,
-    OutputStream, Program, Rlimit, RlimitKind, TtySize,
+    OutputStream, Port, Program, Rlimit, RlimitKind, TtySize,
 };
 pub use image::{
     Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,
 };
+pub use ports::Tunnel;
 pub use replay::{Beginning, Ground, Jumped, Replay, ReplayOptions, Replayed, StepDone};
 pub use runtime::docker::{EngineSettings, EngineTls};
 pub use runtime::{Feature, RuntimeReport};

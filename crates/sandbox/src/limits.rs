@@ -58,6 +58,10 @@ pub(crate) const COPY_OUT_BYTES: u64 = 64 << 30;
 pub(crate) const BLOCKING_THREADS: usize = 64;
 /// All that git does for one task; the history of Linux takes a fraction of it.
 pub(crate) const GIT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// What a caller may have written to a port, or a port to him, before he or the box has taken it.
+pub(crate) const TUNNEL_BYTES: usize = 64 * 1024;
+/// How long what was written to a port may still be on its way when nobody holds the connection any more.
+pub(crate) const TUNNEL_LINGER: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted by a guest.
 pub(crate) const BACKLOG: i32 = 128;
 

@@ -96,6 +96,17 @@ impl Sandbox {
         self.driver.act(|answer| Act::Call { request, answer }).await?
     }
 
+    /// Waits until the box has ended. One in a container that is given another root has a new first process, which is
+    /// taken for an end if it is not there yet.
+    pub async fn ended(&self) {
+        while let Ok(link) = self.driver.line.link().await {
+            if link.closed().is_some() {
+                return;
+            }
+            link.wait_closed().await;
+        }
+    }
+
     /// Ends the box and removes all of it but its record.
     pub async fn destroy(&self) -> Result<()> {
         // A driver that is gone already has said so in the record.

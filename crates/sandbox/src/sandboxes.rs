@@ -132,7 +132,7 @@ impl Sandboxes {
     }
 
     /// Takes up a box that was stopped and lives again.
-    pub(crate) async fn resume(&self, created: Created, env: &[(String, String)]) -> Result<Sandbox> {
+    pub(crate) async fn take_up_again(&self, created: Created, env: &[(String, String)]) -> Result<Sandbox> {
         let Created { info, stream, pidfd } = created;
         self.inner.children.reap();
         self.inner.children.add(pidfd);
@@ -200,7 +200,7 @@ impl Sandboxes {
     /// A stream to the guest of a box, if its first process is another one than it was.
     fn another_guest(&self, id: &str, pid: i32) -> Option<UnixStream> {
         let info = self.inner.home.read_info(id).ok()??;
-        let lives = info.state == SandboxState::Running && info.pid != pid;
+        let lives = info.state.is_alive() && info.pid != pid;
         if lives { self.inner.runtimes.get(info.runtime).connect(&info).ok() } else { None }
     }
 
@@ -208,7 +208,7 @@ impl Sandboxes {
     pub async fn get(&self, name: &str) -> Result<Sandbox> {
         let info = self.info(name).await?;
         match info.state {
-            SandboxState::Running => {}
+            SandboxState::Running | SandboxState::Paused => {}
             SandboxState::Stopped => {
                 let message = format!("box {0} is stopped; `glass start {0}` starts it again", info.id);
                 return Err(Error::new(ErrorKind::Invalid, message));
@@ -251,7 +251,7 @@ impl Sandboxes {
         match self.inner.home.read_info(&id) {
             Ok(Some(info)) => {
                 let mut record = self.record(&info, &[]);
-                if info.state == SandboxState::Running {
+                if info.state.is_alive() {
                     // A guest that does not answer has nothing to tell any more.
                     let last_words = self.last_words(&info, &mut record);
                     let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, last_words).await;

@@ -280,10 +280,29 @@ pub struct LimitInForce {
 pub enum SandboxState {
     /// It lives.
     Running,
+    /// It lives, and nothing in it runs until it is resumed.
+    Paused,
     /// It was stopped, and can be started again on what it had written.
     Stopped,
     /// It ended, and waits to be cleaned up.
     Dead,
+}
+
+impl SandboxState {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            SandboxState::Running => "running",
+            SandboxState::Paused => "paused",
+            SandboxState::Stopped => "stopped",
+            SandboxState::Dead => "dead",
+        }
+    }
+
+    /// Whether its first process lives.
+    pub fn is_alive(self) -> bool {
+        matches!(self, SandboxState::Running | SandboxState::Paused)
+    }
 }
 
 /// What is known of a box.

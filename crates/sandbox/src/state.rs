@@ -3,6 +3,7 @@
 mod beginning;
 mod changes;
 mod look;
+mod pause;
 pub(crate) mod steps;
 mod travel;
 mod verify;
@@ -295,7 +296,7 @@ impl Sandboxes {
             // What it had in memory has become one more layer.
             self.tidy_later(created.info.runtime, Some(created.info.id.clone()));
         }
-        self.resume(created, &spec.env).await
+        self.take_up_again(created, &spec.env).await
     }
 }
 

@@ -1,10 +1,73 @@
 //! The service: HTTP, WebSocket and MCP over the sandbox library.
 //!
-//! Nothing is served yet. The crate is here because its wall is: what speaks somebody's protocol will live in this
-//! crate, one folder a dialect, and will know the library ([`glasshouse_sandbox`]) and the record
-//! ([`glasshouse_trace`]) and nothing below them.
+//! The walk of a request: [`Server::serve`] → the `door` (request id, where it comes from, key) → a dialect's route → the library
+//! ([`glasshouse_sandbox`]) → the dialect's words. What speaks somebody's protocol lives in one folder a dialect, below
+//! `dialect`; dialects share no types and do not call each other.
+//!
+//! A dialect holds no truth: boxes are asked of the state directory, and what a dialect has to remember of one (metadata,
+//! when it expires) lies in files there. So a server that was killed answers again when it is started, and two programs
+//! can use the same boxes at once.
+//!
+//! Nothing here reads the environment: settings are values ([`Config`]).
 
-#[doc(no_inline)]
-pub use glasshouse_sandbox::{Sandbox, Sandboxes};
-#[doc(no_inline)]
-pub use glasshouse_trace::Reader;
+mod audit;
+mod clock;
+mod config;
+mod connections;
+mod counters;
+mod dialect;
+mod door;
+mod error;
+mod keys;
+mod limits;
+mod random;
+mod tenants;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::Router;
+use glasshouse_sandbox::Sandboxes;
+use tokio::net::TcpListener;
+
+pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG};
+pub use error::{Error, Result};
+pub use keys::{KeyInfo, Keys};
+
+pub use dialect::mcp::{McpConfig, serve_stdio};
+
+use crate::dialect::opensandbox;
+
+/// A server that knows its boxes, and takes no connections yet.
+#[derive(Debug)]
+pub struct Server {
+    house: Sandboxes,
+    config: Config,
+    service: Arc<opensandbox::Service>,
+}
+
+impl Server {
+    /// Looks at the settings, and takes up the boxes that are there.
+    pub async fn open(house: Sandboxes, config: Config) -> Result<Server> {
+        config.check()?;
+        let service = Arc::new(opensandbox::Service::open(house.clone(), config.clone())?);
+        opensandbox::adopt(&service).await?;
+        Ok(Server { house, config, service })
+    }
+
+    /// Serves until `stop` comes; then takes nothing new, and waits a little for what is under way.
+    ///
+    /// Boxes stay when it ends: whoever serves the same state directory next finds them.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
+        let Server { house, config, service } = self;
+        let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
+        let mcp = match config.mcp {
+            Some(mcp) => dialect::mcp::http(house, mcp, service.tenants(), config.bounds.json_bytes),
+            None => Router::new(),
+        };
+        connections::serve(listener, opensandbox::router(service, mcp), config.bounds, stop).await;
+        reaper.abort();
+        // In a thread that may wait; how it went is told nowhere any more.
+        let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+    }
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use glasshouse_sandbox::{Level, LimitInForce, SandboxInfo, SandboxState};
+use glasshouse_sandbox::{Level, LimitInForce, SandboxInfo};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -88,11 +88,7 @@ pub(super) fn limit_row(limit: &LimitInForce) -> Vec<String> {
 
 /// In a word.
 pub(super) fn state(info: &SandboxInfo) -> &'static str {
-    match info.state {
-        SandboxState::Running => "running",
-        SandboxState::Stopped => "stopped",
-        SandboxState::Dead => "dead",
-    }
+    info.state.name()
 }
 
 /// `a=b,c=d`.

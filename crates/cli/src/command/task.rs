@@ -72,11 +72,15 @@ impl TaskOptions {
     }
 }
 
+/// What git is given of our environment.
+pub(super) fn git_env() -> Vec<(String, OsString)> {
+    let ours = |name: &str| Some((name.to_owned(), std::env::var_os(name)?));
+    GIT_ENV.into_iter().filter_map(ours).collect()
+}
+
 /// The task, with what git needs of our environment.
 pub(super) fn with_surroundings(task: TaskSpec, global: &Global) -> TaskSpec {
-    let ours = |name: &str| Some((name.to_owned(), std::env::var_os(name)?));
-    let git_env: Vec<(String, OsString)> = GIT_ENV.into_iter().filter_map(ours).collect();
-    TaskSpec { git_env, progress: progress::phases(global.quiet || global.json), ..task }
+    TaskSpec { git_env: git_env(), progress: progress::phases(global.quiet || global.json), ..task }
 }
 
 /// Makes a box of a task, or leaves nothing behind. Whoever ends us ends that, too.

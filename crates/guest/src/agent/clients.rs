@@ -60,6 +60,9 @@ impl Agent {
         }
         // An error here means that it is not watched, which is all we want.
         let _ = epoll::delete(&self.epoll, connection.fd());
+        for id in connection.tunnels.values() {
+            self.tunnels.remove(id);
+        }
         let ids: Vec<u64> = self.execs.keys().copied().collect();
         for id in ids {
             let Some(exec) = self.execs.get_mut(&id) else { continue };
@@ -107,8 +110,13 @@ impl Agent {
             connection.fail(stream, FailureKind::Limit, message);
             return Ok(());
         }
+        if self.pause.is_some() && pausing::is_refused(&request) {
+            connection.fail(stream, FailureKind::Paused, pausing::REFUSED);
+            return Ok(());
+        }
         match request {
-            Request::Hello(_) => {
+            Request::Hello(hello) => {
+                connection.version = hello.version;
                 connection.reply(stream, &Reply::Hello(Hello { version: VERSION, features: Vec::new() }));
             }
             Request::Ping => connection.reply(stream, &Reply::Ok),
@@ -133,19 +141,7 @@ impl Agent {
                 let execs = self.execs.values().filter(|exec| !exec.hidden).map(Exec::info).collect();
                 self.reply(n, stream, &Reply::Execs { execs });
             }
-            Request::Unrecorded => {
-                let mut execs = Vec::new();
-                for exec in self.execs.values_mut() {
-                    if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
-                        exec.recorded = true;
-                        // Whoever asked will come for its output.
-                        exec.background = true;
-                        execs.push(exec.info());
-                    }
-                }
-                let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
-                self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
-            }
+            Request::Unrecorded => self.unrecorded(n, stream),
             Request::Recorded { exec } => {
                 if let Some(exec) = self.execs.get_mut(&exec) {
                     exec.recorded = true;
@@ -155,7 +151,17 @@ impl Agent {
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
             Request::Hold { kill, stop, top, settle } => {
-                self.hold(n, stream, holding::Wish { kill, stop, top, settle })?
+                self.hold(n, stream, holding::Wish { kill, stop, top, settle, pause: false })?
+            }
+            Request::Dial { port } => self.dial(n, stream, port)?,
+            Request::Ports => match crate::ports::listening() {
+                Ok(ports) => self.reply(n, stream, &Reply::Ports { ports }),
+                Err(e) => self.fail(n, stream, FailureKind::Io, format!("cannot see what listens: {e}")),
+            },
+            Request::Pause => self.pause_all(n, stream)?,
+            Request::Resume => {
+                self.resume_all();
+                self.reply(n, stream, &Reply::Ok);
             }
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
@@ -166,6 +172,21 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    /// Tells once of each command that ended with nobody there to see it.
+    fn unrecorded(&mut self, n: usize, stream: u32) {
+        let mut execs = Vec::new();
+        for exec in self.execs.values_mut() {
+            if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
+                exec.recorded = true;
+                // Whoever asked will come for its output.
+                exec.background = true;
+                execs.push(exec.info());
+            }
+        }
+        let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
+        self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
     }
 
     pub(super) fn reply(&mut self, n: usize, stream: u32, reply: &Reply) {
@@ -261,6 +282,9 @@ impl Agent {
         if connection.carries.contains_key(&stream) {
             return Ok(self.carry_piece(n, stream, bytes));
         }
+        if let Some(&id) = connection.tunnels.get(&stream) {
+            return self.tunnel_data(id, bytes);
+        }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(Continue(())) };
         let Some(stdin) = self.execs.get_mut(&id).and_then(|exec| exec.stdin.as_mut()) else {
             // The command does not read any more: what comes is thrown away, and so is the wait for it.
@@ -280,6 +304,9 @@ impl Agent {
         connection.uploads.remove(&stream);
         connection.carries.remove(&stream);
         connection.downloads.remove(&stream);
+        if let Some(id) = connection.tunnels.remove(&stream) {
+            self.tunnels.remove(&id);
+        }
         let Some(id) = connection.execs.remove(&stream) else { return Ok(()) };
         let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };
         exec.readers.retain(|r| (r.connection, r.stream) != (n, stream));
@@ -303,6 +330,9 @@ impl Agent {
             self.carried(n, stream, carry);
             return Ok(());
         }
+        if let Some(&id) = connection.tunnels.get(&stream) {
+            return self.tunnel_ended(id);
+        }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(()) };
         if let Some(exec) = self.execs.get_mut(&id)
             && let Some(stdin) = exec.stdin.as_mut()
@@ -321,6 +351,9 @@ impl Agent {
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         if let Some(download) = connection.downloads.get_mut(&stream) {
             download.credit = download.credit.saturating_add(bytes).min(2 * STREAM_CREDIT);
+        }
+        if let Some(tunnel) = connection.tunnels.get(&stream).and_then(|id| self.tunnels.get_mut(id)) {
+            tunnel.granted(bytes);
         }
         let Some(&id) = connection.execs.get(&stream) else { return Ok(()) };
         let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };

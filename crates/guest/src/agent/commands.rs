@@ -184,7 +184,8 @@ impl Agent {
             return Ok(());
         }
         self.guard_disk(now)?;
-        let due = |exec: &&Exec| exec.next_moment().is_some_and(|at| at <= now);
+        self.give_up_dialling(now)?;
+        let due = |exec: &&Exec| self.has_moments(exec) && exec.next_moment().is_some_and(|at| at <= now);
         let ids: Vec<u64> = self.execs.values().filter(due).map(|exec| exec.id).collect();
         for id in ids {
             let Some(exec) = self.execs.get_mut(&id) else { continue };
@@ -205,7 +206,7 @@ impl Agent {
     /// While commands run, looks now and then whether they leave the host the room that it wants to keep.
     pub(super) fn guard_disk(&mut self, now: Instant) -> Result<()> {
         let Some(reserve) = self.config.disk_reserve_bytes else { return Ok(()) };
-        if self.running().next().is_none() {
+        if self.running().next().is_none() || self.pause.is_some() {
             self.look_at_disk = None;
             return Ok(());
         }

@@ -33,7 +33,7 @@ impl Agent {
             send_files(connection, &mut buffer);
         }
         self.buffer = buffer;
-        Ok(())
+        self.watch_tunnels()
     }
 }
 

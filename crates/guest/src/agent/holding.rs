@@ -4,7 +4,8 @@
 //!            hold{kill}              nobody is left                release, or the holder is gone
 //!  free ────────────────▶ clearing ────────────────▶ held ────────────────────────────────────▶ free
 //!    ├──────────────── hold ─────────────────────────▲ │ others' requests wait in their sockets
-//!    └─ hold{settle} ─▶ settling ─ all wait for something, or SETTLE_MAX ─▲
+//!    ├─ hold{settle} ─▶ settling ─ all wait for something, or SETTLE_MAX ─▲
+//!    └─ pause: as a hold that ends at once, and leaves stopped what it has stopped (`pausing`)
 //! ```
 //! A box in which everybody waits, at one and the same moment, is at rest: nothing more comes of it but by the clock or from
 //! outside. So what is seen of it then is the same in every run, however busy the machine is. What is still at work when the
@@ -46,6 +47,8 @@ pub(super) struct Wish {
     pub(super) top: bool,
     /// Nothing at work in it, if that is soon so.
     pub(super) settle: bool,
+    /// What was stopped left so, and the box let go at once.
+    pub(super) pause: bool,
 }
 
 /// Who holds the box.
@@ -85,7 +88,8 @@ impl Agent {
     }
 
     pub(super) fn hold(&mut self, n: usize, stream: u32, wish: Wish) -> Result<()> {
-        if !self.config.contained || self.namespaces.is_empty() {
+        // Whoever has no walls has no state to be looked at, but can be stopped.
+        if !wish.pause && (!self.config.contained || self.namespaces.is_empty()) {
             self.fail(n, stream, FailureKind::Unsupported, "what has no walls has no state of its own");
             return Ok(());
         }
@@ -169,26 +173,41 @@ impl Agent {
             }
             ready = others.iter().all(|&(_, still)| still);
         }
-        if ready {
-            hold.until = None;
-            let (n, stream) = (hold.connection, hold.stream);
-            let (processes, generation) = (others.len() as u64, self.tracker.generation());
-            let names =
-                others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
-            let tops =
-                self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
-            let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
-            let reply = Reply::Held { processes, generation, names, at_work: hold.at_work };
-            let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
-            if connection.reply_with(stream, &reply, &fds).is_err() {
-                return self.disconnect(n);
-            }
+        if ready && hold.wish.pause {
+            return self.stay_paused();
+        } else if ready {
+            return self.is_held(&others);
         } else if Instant::now() >= until {
             let (n, stream) = (hold.connection, hold.stream);
             self.release(false)?;
             self.fail(n, stream, FailureKind::Io, "processes of the box do not end or stand still");
         }
         Ok(())
+    }
+
+    /// Tells whoever holds the box that it stands still.
+    fn is_held(&mut self, others: &[(i32, bool)]) -> Result<()> {
+        let Some(hold) = self.hold.as_mut() else { return Ok(()) };
+        hold.until = None;
+        let (n, stream) = (hold.connection, hold.stream);
+        let (processes, generation) = (others.len() as u64, self.tracker.generation());
+        let names = others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
+        let tops = self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
+        let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
+        let reply = Reply::Held { processes, generation, names, at_work: hold.at_work };
+        let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
+        match connection.reply_with(stream, &reply, &fds) {
+            Ok(()) => Ok(()),
+            Err(_) => self.disconnect(n),
+        }
+    }
+
+    /// What was stopped stays so when whoever asked for that has gone.
+    fn stay_paused(&mut self) -> Result<()> {
+        let Some(hold) = self.hold.take() else { return Ok(()) };
+        self.paused(hold.stopped, hold.frozen);
+        self.reply(hold.connection, hold.stream, &Reply::Ok);
+        self.listen_to_all()
     }
 
     /// When to look again for those that a hold waits for.
@@ -237,12 +256,18 @@ impl Agent {
             // A box that has nothing left of what ran begins again, with its numbers and its clock.
             self.turns = 0;
         }
-        if hold.frozen {
-            self.tracker.freeze(false);
+        if restacked && hold.wish.kill {
+            // Nothing is left of what was paused.
+            self.resume_all();
         }
-        for pid in hold.stopped {
-            let _ = process::signal_pid(pid, rustix::process::Signal::CONT.as_raw());
+        if self.pause.is_none() {
+            self.let_go(hold.stopped, hold.frozen);
         }
+        self.listen_to_all()
+    }
+
+    /// Takes the requests of those who had to wait.
+    fn listen_to_all(&mut self) -> Result<()> {
         for n in 0..self.connections.len() {
             if let Some(connection) = self.connections[n].as_mut()
                 && std::mem::take(&mut connection.paused)

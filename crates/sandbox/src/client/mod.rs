@@ -35,6 +35,8 @@ pub(crate) struct Link {
 struct Shared {
     outgoing: Arc<Outgoing>,
     streams: Mutex<Streams>,
+    /// The guest cannot be reached any more.
+    over: Notify,
     tasks: Mutex<Vec<tokio::task::AbortHandle>>,
 }
 
@@ -172,6 +174,7 @@ impl Link {
         let shared = Arc::new(Shared {
             outgoing: Arc::new(Outgoing::new(write)),
             streams: Mutex::default(),
+            over: Notify::new(),
             tasks: Mutex::default(),
         });
         let reader = tokio::spawn(receive(read, Arc::downgrade(&shared)));
@@ -190,6 +193,19 @@ impl Link {
     /// Why the guest cannot be reached any more, if so.
     pub(crate) fn closed(&self) -> Option<String> {
         self.streams().closed.clone()
+    }
+
+    /// Waits until the guest cannot be reached any more.
+    pub(crate) async fn wait_closed(&self) {
+        loop {
+            let mut over = std::pin::pin!(self.shared.over.notified());
+            // From here on: an end that comes while we look is not missed.
+            over.as_mut().enable();
+            if self.closed().is_some() {
+                return;
+            }
+            over.await;
+        }
     }
 
     /// Opens a stream with a request.
@@ -281,6 +297,11 @@ impl Stream {
         self.link.send_frame(self.id, Kind::Credit, &bytes.to_le_bytes()).await
     }
 
+    /// Why nothing more comes, if the link is closed.
+    pub(crate) fn closed(&self) -> Option<String> {
+        self.link.closed()
+    }
+
     /// The way to send on this stream from elsewhere.
     pub(crate) fn sender(&self) -> StreamSender {
         StreamSender { id: self.id, link: self.link.clone() }
@@ -346,6 +367,8 @@ fn failed(failure: Failure) -> Error {
         FailureKind::WrongKind | FailureKind::Invalid => ErrorKind::Invalid,
         FailureKind::Limit => ErrorKind::Limit,
         FailureKind::DiskFull => ErrorKind::DiskFull,
+        FailureKind::Paused => ErrorKind::Paused,
+        FailureKind::Refused => ErrorKind::Refused,
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Io => ErrorKind::Failed,
     };
@@ -380,6 +403,8 @@ async fn receive(mut read: OwnedReadHalf, shared: std::sync::Weak<Shared>) {
         streams.closed = Some(why);
         // Every reader learns it from the end of its stream.
         streams.open.clear();
+        drop(streams);
+        shared.over.notify_waiters();
     }
 }
 

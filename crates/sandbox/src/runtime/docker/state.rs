@@ -175,7 +175,7 @@ impl Docker {
         let record = self.record_of(id)?;
         match record.info.state {
             SandboxState::Stopped => {}
-            SandboxState::Running => {
+            SandboxState::Running | SandboxState::Paused => {
                 return Err(Error::new(ErrorKind::Invalid, format!("box {id} runs already")));
             }
             SandboxState::Dead => {

@@ -623,7 +623,7 @@ impl Native {
         let mut record = self.record_of(id)?;
         match record.info.state {
             SandboxState::Stopped => {}
-            SandboxState::Running => {
+            SandboxState::Running | SandboxState::Paused => {
                 return Err(Error::new(ErrorKind::Invalid, format!("box {id} runs already")));
             }
             SandboxState::Dead => {
@@ -676,7 +676,7 @@ impl Native {
 fn check_running(record: &BoxRecord) -> Result<()> {
     let id = &record.info.id;
     match record.info.state {
-        SandboxState::Running => Ok(()),
+        SandboxState::Running | SandboxState::Paused => Ok(()),
         SandboxState::Stopped => Err(Error::new(
             ErrorKind::Invalid,
             format!("box {id} is stopped; `glass start {id}` starts it again"),

@@ -1,0 +1,112 @@
+//! Connections: taken one by one, bounded in number, and let go of when nothing comes over them.
+//!
+//! A client has so long for the head of a request, and as long for the next one. What it sends as a body may pause as long
+//! as is said, too. An answer may take as long as it wants: a command may run for days.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, BodyDataStream};
+use axum::http::Request;
+use futures_util::StreamExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tower_service::Service as _;
+
+use crate::config::Bounds;
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Takes connections until `stop` comes; then waits a little for what is under way.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+    stop: impl Future<Output = ()> + Send + 'static,
+) {
+    let (room, stopping) = (Arc::new(Semaphore::new(bounds.connections)), watch::Sender::new(false));
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let taken = async {
+            // The semaphore is never closed.
+            let place = room.clone().acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            taken = taken => taken,
+            () = &mut stop => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(_) => {
+                // A client that is gone already, or no descriptor left: neither is a reason to end, nor to spin.
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        // An answer goes out at once, and not when the last one has been seen; where that is refused, it is only slower.
+        let _ = stream.set_nodelay(true);
+        let router = router.clone();
+        let body_timeout = Duration::from_millis(bounds.body_timeout_ms);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(|body| timed(body, body_timeout));
+            request.extensions_mut().insert(Peer(peer));
+            router.clone().call(request)
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(bounds.header_timeout_ms));
+        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let mut stopped = stopping.subscribe();
+        tokio::spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            // How a connection ends is its client's affair.
+            let over = tokio::select! {
+                _ = &mut connection => true,
+                _ = stopped.wait_for(|stopped| *stopped) => false,
+            };
+            if !over {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    // All places are free again when all are done. What takes longer is cut off.
+    let all = room.acquire_many(u32::try_from(bounds.connections).unwrap_or(u32::MAX));
+    let _ = tokio::time::timeout(Duration::from_millis(bounds.stop_timeout_ms), all).await;
+}
+
+/// How long to wait before the next connection is taken when one could not be.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// A body that ends with an error when it pauses for too long.
+fn timed(body: Incoming, pause: Duration) -> Body {
+    if body.is_end_stream() {
+        return Body::empty();
+    }
+    let pieces = Some(Body::new(body).into_data_stream());
+    let next = move |pieces: Option<BodyDataStream>| async move {
+        let mut pieces = pieces?;
+        match tokio::time::timeout(pause, pieces.next()).await {
+            Ok(piece) => piece.map(|piece| (piece.map_err(io::Error::other), Some(pieces))),
+            Err(_) => {
+                let late =
+                    io::Error::new(io::ErrorKind::TimedOut, "the rest of the body did not come in time");
+                Some((Err(late), None))
+            }
+        }
+    };
+    Body::from_stream(futures_util::stream::unfold(pieces, next))
+}

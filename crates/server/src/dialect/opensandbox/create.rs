@@ -1,0 +1,332 @@
+//! From what a caller asks for to what the library makes.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use glasshouse_sandbox::{Credentials, Image, Limits, RuntimeKind, SandboxSpec};
+
+use super::fault::{Answer, Fault};
+use super::metadata;
+use super::model::{CreateSandboxRequest, ImageSpec, NetworkPolicy, PlatformSpec};
+use super::records::Record;
+use super::rooms::EXPIRES_LABEL;
+use crate::clock::now_ms;
+use crate::config::Config;
+use crate::limits::TIMEOUT_MIN_S;
+
+/// A box that can be made.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) record: Record,
+    /// Who we are to the image's registry.
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// Looks at all that is asked for, and refuses what cannot be.
+pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<Wanted> {
+    refuse_what_is_not_here(&request)?;
+    let metadata = request.metadata.unwrap_or_default();
+    metadata::check(&metadata)?;
+    let (image, source) = image(request.image.as_ref(), request.snapshot_id.as_deref(), config.runtime)?;
+    let entrypoint = entrypoint(request.entrypoint)?;
+    let expires_ms = lifetime_ms(request.timeout, config)?.map(|life| now_ms() + life);
+    let mut labels = metadata.clone();
+    if let Some(at) = expires_ms {
+        labels.insert(EXPIRES_LABEL.to_owned(), at.to_string());
+    }
+    let env = request.env.unwrap_or_default();
+    let spec = SandboxSpec {
+        // As in the containers that callers know: the host's image has an ordinary user otherwise.
+        user: matches!(image, Image::Host).then(|| "root".to_owned()),
+        cwd: matches!(image, Image::Host).then(|| "/root".to_owned()),
+        image,
+        runtime: config.runtime,
+        limits: limits(&request.resource_limits.unwrap_or_default())?,
+        env: env.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect(),
+        labels,
+        ..SandboxSpec::default()
+    };
+    let record = Record {
+        image: source,
+        snapshot: request.snapshot_id,
+        entrypoint,
+        metadata,
+        extensions: request.extensions.unwrap_or_default(),
+        platform: request.platform.map(|platform| (platform.os, platform.arch)),
+        expires_ms,
+        ..Record::default()
+    };
+    Ok(Wanted { spec, record, credentials: request.image.and_then(credentials) })
+}
+
+fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
+    let extension = |name: &str| request.extensions.as_ref().is_some_and(|known| known.contains_key(name));
+    let proxied = request.credential_proxy.as_ref().is_some_and(|proxy| proxy["enabled"] == true);
+    for (asked, what) in [
+        (
+            request.template_id.is_some(),
+            "templates: make a snapshot and create sandboxes with its snapshotId",
+        ),
+        (extension("poolRef"), "pools"),
+        (request.lifecycle.is_some(), "lifecycle hooks"),
+        (proxied, "the credential proxy: sandboxes have no network"),
+        (
+            request.secure_access == Some(true),
+            "secureAccess: endpoints have tokens where the server has a key",
+        ),
+        (request.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()), "volumes"),
+    ] {
+        if asked {
+            return Err(Fault::unsupported(format!("this server has no {what}")));
+        }
+    }
+    if let Some(platform) = &request.platform
+        && *platform != this_platform()
+    {
+        let PlatformSpec { os, arch } = this_platform();
+        return Err(Fault::unsupported(format!(
+            "this server makes sandboxes of the platform {os}/{arch} only"
+        )));
+    }
+    offline(request.network_policy.as_ref())
+}
+
+/// Boxes talk to nobody: a policy that asks for more is refused, and one that asks for that is in force.
+pub(crate) fn offline(policy: Option<&NetworkPolicy>) -> Answer<()> {
+    let Some(policy) = policy else { return Ok(()) };
+    let rules = policy.egress.iter().flatten();
+    let actions = policy.default_action.iter().chain(rules.map(|rule| &rule.action));
+    for action in actions {
+        match action.as_str() {
+            "deny" => {}
+            "allow" => {
+                let message = "this server's sandboxes have no network yet: nothing can be allowed";
+                return Err(Fault::unsupported(message));
+            }
+            other => {
+                return Err(Fault::invalid(format!("an action is `allow` or `deny`, and not {other:?}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The platform of this machine, in the protocol's words.
+pub(crate) fn this_platform() -> PlatformSpec {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    PlatformSpec { os: "linux".to_owned(), arch: arch.to_owned() }
+}
+
+/// The image, and what the caller called it. No path of this machine can be named.
+pub(crate) fn image(
+    image: Option<&ImageSpec>,
+    snapshot: Option<&str>,
+    runtime: RuntimeKind,
+) -> Answer<(Image, Option<String>)> {
+    let uri = match (image, snapshot) {
+        (Some(image), None) => image.uri.trim(),
+        (None, Some(id)) => return Ok((Image::Snapshot(id.to_owned()), None)),
+        _ => {
+            return Err(Fault::invalid(
+                "give one of `image` and `snapshotId`: what is the sandbox to be made from?",
+            ));
+        }
+    };
+    if uri == "host" {
+        return Ok((Image::Host, Some(uri.to_owned())));
+    }
+    let name = uri.strip_prefix("oci://").unwrap_or(uri);
+    if runtime == RuntimeKind::Docker {
+        // The engine has it, or pulls it; it logs in by itself.
+        if image.is_some_and(|image| image.auth.is_some()) {
+            return Err(Fault::unsupported(
+                "this server's engine pulls images itself: log it in, and leave out auth",
+            ));
+        }
+        let parsed: Image =
+            format!("docker-daemon:{name}").parse().map_err(|e| Fault::invalid(format!("{e}")))?;
+        return Ok((parsed, Some(uri.to_owned())));
+    }
+    let parsed: Image = format!("oci://{name}").parse().map_err(|e| Fault::invalid(format!("{e}")))?;
+    Ok((parsed, Some(uri.to_owned())))
+}
+
+pub(crate) fn credentials(image: ImageSpec) -> Option<Credentials> {
+    let auth = image.auth?;
+    Some(Credentials::Password { user: auth.username?, password: auth.password.unwrap_or_default() })
+}
+
+fn entrypoint(asked: Option<Vec<String>>) -> Answer<Vec<String>> {
+    let entrypoint = asked.unwrap_or_else(|| ["tail", "-f", "/dev/null"].map(str::to_owned).into());
+    if entrypoint.first().is_none_or(String::is_empty) {
+        let message = "the entrypoint names no program";
+        return Err(Fault::new(StatusCode::BAD_REQUEST, "DOCKER::INVALID_ENTRYPOINT", message));
+    }
+    Ok(entrypoint)
+}
+
+/// Whether an entrypoint does nothing but keep a container alive. A box lives without that; with a process in it, every
+/// snapshot of it would have to copy.
+pub(crate) fn only_waits(entrypoint: &[String]) -> bool {
+    let words: Vec<&str> = entrypoint.iter().map(String::as_str).collect();
+    matches!(words.as_slice(), ["tail", "-f", "/dev/null"] | ["sleep", "infinity"])
+}
+
+fn lifetime_ms(timeout_s: Option<i64>, config: &Config) -> Answer<Option<u64>> {
+    let Some(seconds) = timeout_s else { return Ok(None) };
+    let max = config.timeout_max.as_secs();
+    match u64::try_from(seconds) {
+        Ok(seconds) if (TIMEOUT_MIN_S..=max).contains(&seconds) => Ok(Some(seconds * 1000)),
+        _ => Err(Fault::invalid(format!(
+            "timeout has to be from {TIMEOUT_MIN_S} to {max} seconds, and is {seconds}"
+        ))),
+    }
+}
+
+pub(crate) fn limits(asked: &BTreeMap<String, String>) -> Answer<Limits> {
+    let mut limits = Limits::default();
+    for (name, amount) in asked {
+        let wrong = |what: &str| Fault::invalid(format!("{name}={amount:?} is {what}"));
+        match name.as_str() {
+            "cpu" => {
+                limits.cpus =
+                    Some(cpus(amount).ok_or_else(|| wrong("no number of CPUs, like 2, 0.5 or 500m"))?)
+            }
+            "memory" => {
+                let bytes = bytes(amount).ok_or_else(|| wrong("no amount of memory, like 512Mi or 2Gi"))?;
+                limits.memory_bytes = Some(bytes);
+            }
+            "gpu" => return Err(Fault::unsupported("this server has no GPUs for sandboxes")),
+            _ => {
+                return Err(Fault::unsupported(format!("{name} cannot be limited here; cpu and memory can")));
+            }
+        }
+    }
+    Ok(limits)
+}
+
+fn cpus(text: &str) -> Option<f64> {
+    let cpus = match text.trim().strip_suffix('m') {
+        Some(milli) => milli.parse::<u32>().ok().map(|milli| f64::from(milli) / 1000.0),
+        None => text.trim().parse().ok(),
+    };
+    cpus.filter(|cpus| cpus.is_finite() && *cpus > 0.0)
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let power =
+        |letter: &str| ["K", "M", "G", "T"].iter().position(|known| *known == letter).map(|at| at as u32 + 1);
+    let factor = match suffix.strip_suffix('i') {
+        Some(letter) => 1024_u64.pow(power(letter)?),
+        None if suffix.is_empty() => 1,
+        None => 1000_u64.pow(power(suffix)?),
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Answer<Wanted> {
+        wanted(serde_json::from_str(text).unwrap(), &Config::new("/x".into()))
+    }
+
+    #[test]
+    fn amounts_are_read_as_kubernetes_does() {
+        for (text, amount) in [
+            ("1", Some(1.0)),
+            ("0.5", Some(0.5)),
+            ("500m", Some(0.5)),
+            ("0", None),
+            ("x", None),
+            ("-1", None),
+            ("inf", None),
+            ("", None),
+            ("m", None),
+        ] {
+            assert_eq!(cpus(text), amount, "{text}");
+        }
+        for (text, amount) in [
+            ("7", Some(7)),
+            ("2Gi", Some(2 << 30)),
+            ("512Mi", Some(512 << 20)),
+            ("1K", Some(1000)),
+            ("3G", Some(3_000_000_000)),
+            ("1Ti", Some(1 << 40)),
+            ("0", None),
+            ("1i", None),
+            ("1KM", None),
+            ("1.5Gi", None),
+            ("Gi", None),
+            ("99999999999Ti", None),
+            ("1KiB", None),
+        ] {
+            assert_eq!(bytes(text), amount, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_sdk_sends_is_understood() {
+        let made = request(
+            r#"{"image":{"uri":"host"},"timeout":600,"resourceLimits":{"cpu":"1","memory":"2Gi"},"env":{"A":"1"},
+                "metadata":{"m":"v"},"entrypoint":["tail","-f","/dev/null"],"secureAccess":false,
+                "networkPolicy":{"defaultAction":"deny","egress":[]},"new":{"field":1}}"#,
+        )
+        .unwrap();
+        assert_eq!(made.spec.image, Image::Host);
+        assert_eq!(made.spec.limits.memory_bytes, Some(2 << 30));
+        assert_eq!(made.spec.limits.cpus, Some(1.0));
+        assert_eq!(made.spec.env, [("A".to_owned(), "1".to_owned())]);
+        assert!(made.record.expires_ms.is_some_and(|at| at > now_ms() + 590_000));
+        assert_eq!(made.spec.labels.get("m").map(String::as_str), Some("v"));
+        assert!(only_waits(&made.record.entrypoint));
+    }
+
+    #[test]
+    fn without_a_timeout_a_box_stays() {
+        for text in [r#"{"image":{"uri":"host"}}"#, r#"{"image":{"uri":"host"},"timeout":null}"#] {
+            assert_eq!(request(text).unwrap().record.expires_ms, None);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_or_is_not_here_is_refused() {
+        for (more, status) in [
+            (r#""snapshotId":"x""#, 400),
+            (r#""timeout":59"#, 400),
+            (r#""timeout":-1"#, 400),
+            (r#""timeout":86401"#, 400),
+            (r#""resourceLimits":{"cpu":"many"}"#, 400),
+            (r#""metadata":{"a b":"c"}"#, 400),
+            (r#""entrypoint":[]"#, 400),
+            (r#""networkPolicy":{"defaultAction":"maybe"}"#, 400),
+            (r#""networkPolicy":{"defaultAction":"allow"}"#, 501),
+            (r#""networkPolicy":{"egress":[{"action":"allow","target":"pypi.org"}]}"#, 501),
+            (r#""resourceLimits":{"gpu":"1"}"#, 501),
+            (r#""volumes":[{"name":"a"}]"#, 501),
+            (r#""platform":{"os":"windows","arch":"amd64"}"#, 501),
+            (r#""extensions":{"poolRef":"p"}"#, 501),
+        ] {
+            let fault = request(&format!(r#"{{"image":{{"uri":"host"}},{more}}}"#)).unwrap_err();
+            assert_eq!(fault.status().as_u16(), status, "{more}");
+        }
+        assert_eq!(request("{}").unwrap_err().status(), StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn no_path_of_this_machine_can_be_an_image() {
+        for uri in
+            ["dir:/", "docker-archive:/etc/shadow", "oci-archive:/x", "snapshot:abc", "", "/etc", "../x"]
+        {
+            match request(&format!(r#"{{"image":{{"uri":{uri:?}}}}}"#)) {
+                Ok(made) => assert!(matches!(made.spec.image, Image::Remote(_)), "{uri}"),
+                Err(fault) => assert_eq!(fault.status(), StatusCode::BAD_REQUEST, "{uri}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The first and the last station of every request: who calls, whether he may, and that it is counted and on record.
+//!
+//! What a tenant may see is looked at here, in one place, for all that a path names; what a query or a body names is looked
+//! at where it is read (`may_see_box`, `may_see_snapshot`). What he may not see is not there for him.
+
+use std::time::Instant;
+
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use super::fault::{Answer, Fault};
+use super::{Service, Shared, endpoint, snapshot};
+use crate::audit::Call;
+use crate::connections::Peer;
+use crate::door::{self, Caller};
+use crate::limits::AUDIT_PATH_BYTES;
+use crate::tenants::{self, Kind};
+
+/// Lets a request in, or not, and looks after its answer.
+pub(super) async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
+    let (begun, _under_way) = (Instant::now(), service.counters.begin());
+    let id = door::request_id(request.headers());
+    let (mut parts, body) = request.into_parts();
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.to_string());
+    let admitted = admit(&service, &parts);
+    let caller = admitted.as_ref().ok().cloned();
+    let allowed = match admitted {
+        Ok(caller) => may(&service, &mut parts, &caller).await.map(|()| caller),
+        Err(fault) => Err(fault),
+    };
+    let mut response = match allowed {
+        Ok(caller) => {
+            parts.extensions.insert(caller);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(fault) => fault.into_response(),
+    };
+    let took = begun.elapsed();
+    service.counters.answered(response.status().as_u16(), took);
+    let cut = path.char_indices().nth(AUDIT_PATH_BYTES).map_or(path.len(), |(at, _)| at);
+    service.audit.record(Call {
+        request_id: id.to_str().unwrap_or_default(),
+        key: caller.as_ref().and_then(|caller| caller.key.as_deref()),
+        tenant: caller.as_ref().and_then(|caller| caller.tenant.as_deref()),
+        peer: peer.as_deref(),
+        method: method.as_str(),
+        path: &path[..cut],
+        status: response.status().as_u16(),
+        took_us: took.as_micros() as u64,
+    });
+    let headers = response.headers_mut();
+    headers.insert(door::REQUEST_ID, id);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Who calls.
+fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
+    let (headers, path) = (&parts.headers, parts.uri.path());
+    let unsure = |e: crate::Error| {
+        Fault::new(StatusCode::SERVICE_UNAVAILABLE, "TENANT_PROVIDER_UNAVAILABLE", e.to_string())
+    };
+    if !service.needs_key().map_err(unsure)? {
+        let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
+        return door::foreign(headers, &parts.method).map_or(Ok(Caller::default()), |why| Err(refuse(why)));
+    }
+    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") {
+        return Ok(Caller::default());
+    }
+    if let Some(shown) = shown(headers) {
+        if service.config.key.as_ref().is_some_and(|key| door::same(shown, key.as_bytes())) {
+            return Ok(Caller { key: Some("key-file".to_owned()), tenant: None });
+        }
+        let found = service.keys.find(shown).map_err(unsure)?;
+        let wrong =
+            || Fault::new(StatusCode::UNAUTHORIZED, "INVALID_API_KEY", "the API key is not the right one");
+        return found.map(|key| Caller { key: Some(key.name), tenant: key.tenant }).ok_or_else(wrong);
+    }
+    // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else.
+    if let (Some(id), Some(shown)) = (endpoint::box_of(path), headers.get(endpoint::TOKEN))
+        && door::same(shown.as_bytes(), service.token(id).as_bytes())
+    {
+        let tenant = service.tenants.marked(Kind::Box, id);
+        return Ok(Caller { key: Some("endpoint".to_owned()), tenant });
+    }
+    let message = "this server wants an API key; send it as OPEN-SANDBOX-API-KEY";
+    Err(Fault::new(StatusCode::UNAUTHORIZED, "MISSING_API_KEY", message))
+}
+
+/// The key that is shown: as the protocol has it, or as clients of other protocols send one.
+fn shown(headers: &HeaderMap) -> Option<&[u8]> {
+    let bearer = || headers.get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ");
+    headers.get(door::KEY).map(HeaderValue::as_bytes).or_else(bearer)
+}
+
+/// Whether a caller may do this now, and to what the path names.
+async fn may(service: &Service, parts: &mut Parts, caller: &Caller) -> Answer<()> {
+    if let Err(wait) = service.tenants.call(caller.tenant.as_deref()) {
+        let message = format!("too many requests; try again in {} ms", wait.as_millis() + 1);
+        let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, "RATE_LIMITED", message);
+        return Err(fault.after_s(wait.as_secs() + 1));
+    }
+    if caller.tenant.is_none() {
+        return Ok(());
+    }
+    let Some(matched) = parts.extensions.get::<MatchedPath>().map(|path| path.as_str().to_owned()) else {
+        return Ok(());
+    };
+    let params = RawPathParams::from_request_parts(parts, &()).await.ok();
+    let id = params.iter().flatten().find(|(name, _)| *name == "id").map(|(_, id)| id);
+    let path = matched.strip_prefix("/v1").unwrap_or(&matched);
+    match (path.split('/').nth(1), id) {
+        (Some("sandboxes"), Some(id)) if !may_see_box(service, caller, id).await => Err(Fault::no_box(id)),
+        (Some("snapshots"), Some(id)) if !may_see_snapshot(service, caller, id) => Err(snapshot::unknown(id)),
+        (Some("metrics"), _) if matched == "/metrics" => {
+            let message = "only whoever runs the server may see that; his keys have no tenant";
+            Err(Fault::new(StatusCode::FORBIDDEN, "OPERATORS_ONLY", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a box, living or gone, is the caller's.
+pub(super) async fn may_see_box(service: &Service, caller: &Caller, id: &str) -> bool {
+    let Some(tenant) = &caller.tenant else { return true };
+    let owner = match service.rooms.info(id).await {
+        Ok(info) => info.labels.get(tenants::LABEL).cloned(),
+        Err(_) => service.tenants.marked(Kind::Box, id),
+    };
+    owner.as_ref() == Some(tenant)
+}
+
+/// Whether a snapshot is the caller's.
+pub(super) fn may_see_snapshot(service: &Service, caller: &Caller, id: &str) -> bool {
+    caller.tenant.is_none() || service.tenants.marked(Kind::Snapshot, id) == caller.tenant
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Answer<Caller> {
+        let found = parts.extensions.get::<Caller>().cloned();
+        found.ok_or_else(|| Fault::internal("this request did not come through the door"))
+    }
+}

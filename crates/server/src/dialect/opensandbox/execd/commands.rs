@@ -1,0 +1,261 @@
+//! The commands of a box that were started through the protocol: by their ids, while they run and for a while after.
+//!
+//! A command carries its id as its label in the box. So a server that was started anew finds those that run in the
+//! background, and those that ended there meanwhile.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use glasshouse_sandbox::{
+    Error, Exec, ExecEvent, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, OutputStream, Program, Sandbox,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::stream::{self, Event, Lines};
+use crate::clock::now_ms;
+use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PING};
+
+/// The commands of one box.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_id: HashMap<String, Arc<Command>>,
+    /// Those that have ended, the first to be forgotten first.
+    ended: VecDeque<String>,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its number in the box.
+    pub(super) exec: u64,
+    /// What it runs, in words.
+    pub(super) text: String,
+    pub(super) background: bool,
+    pub(super) started_ms: u64,
+    end: watch::Sender<Option<End>>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) finished_ms: u64,
+    pub(crate) exit_code: Option<i32>,
+    /// In words.
+    pub(crate) how: String,
+    pub(crate) success: bool,
+    /// It ended because its box did.
+    pub(crate) box_gone: bool,
+}
+
+impl Command {
+    fn new(exec: u64, text: String, background: bool, started_ms: u64) -> Arc<Command> {
+        Arc::new(Command { exec, text, background, started_ms, end: watch::Sender::new(None) })
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn end(&self) -> Option<End> {
+        self.end.borrow().clone()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&self) -> End {
+        let mut end = self.end.subscribe();
+        let found = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        // The sender is ours, and cannot be gone.
+        found.unwrap_or_else(|| {
+            End::of(&ExitReport::never_ran(Exit::BoxGone { why: String::new() }), now_ms())
+        })
+    }
+
+    fn has_ended(&self, end: End) {
+        self.end.send_replace(Some(end));
+    }
+}
+
+impl End {
+    fn of(report: &ExitReport, finished_ms: u64) -> End {
+        End {
+            finished_ms,
+            exit_code: stream::exit_code(&report.exit),
+            how: report.exit.to_string(),
+            success: report.exit.success(),
+            box_gone: matches!(report.exit, Exit::BoxGone { .. }),
+        }
+    }
+}
+
+impl Commands {
+    /// Starts a command whose output is only kept, and read later.
+    pub(crate) async fn start(
+        &self,
+        sandbox: &Sandbox,
+        id: &str,
+        spec: ExecSpec,
+    ) -> Result<Arc<Command>, Error> {
+        let (command, exec) = self.begin(sandbox, id, spec).await?;
+        tokio::spawn(follow(exec, command.clone(), self.known.clone(), id.to_owned(), None));
+        Ok(command)
+    }
+
+    /// Starts a command. Pieces of the stream of its events come from what is given back; whether somebody takes them or not,
+    /// the command goes on.
+    pub(crate) async fn stream(
+        &self,
+        sandbox: &Sandbox,
+        id: &str,
+        spec: ExecSpec,
+    ) -> Result<mpsc::Receiver<Bytes>, Error> {
+        let (command, exec) = self.begin(sandbox, id, spec).await?;
+        let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
+        tokio::spawn(follow(exec, command, self.known.clone(), id.to_owned(), Some(pieces)));
+        Ok(receiver)
+    }
+
+    async fn begin(
+        &self,
+        sandbox: &Sandbox,
+        id: &str,
+        spec: ExecSpec,
+    ) -> Result<(Arc<Command>, Exec), Error> {
+        let text = match &spec.program {
+            Program::Shell(line) => line.clone(),
+            Program::Argv(words) => match words.as_slice() {
+                [_, flag, line] if flag == "-c" => line.clone(),
+                words => words.join(" "),
+            },
+        };
+        let background = spec.background;
+        let exec = sandbox.exec(spec).await?;
+        let command = Command::new(exec.id(), text, background, now_ms());
+        locked(&self.known).by_id.insert(id.to_owned(), command.clone());
+        Ok((command, exec))
+    }
+
+    /// A command, by its id.
+    pub(crate) async fn find(&self, sandbox: &Sandbox, id: &str) -> Result<Option<Arc<Command>>, Error> {
+        if let Some(command) = locked(&self.known).by_id.get(id) {
+            return Ok(Some(command.clone()));
+        }
+        let labelled = |info: &ExecInfo| info.label.as_deref() == Some(id);
+        // A box that was put back has run its entrypoint before.
+        let Some(info) = sandbox.execs().await?.into_iter().rfind(labelled) else { return Ok(None) };
+        self.adopt(sandbox, id, info).await.map(Some)
+    }
+
+    /// Takes up a command that was started before this server was.
+    async fn adopt(&self, sandbox: &Sandbox, id: &str, info: ExecInfo) -> Result<Arc<Command>, Error> {
+        let text = info.command.last().cloned().unwrap_or_default();
+        let command = Command::new(info.exec, text, info.background, info.started_ms);
+        let exec = match &info.state {
+            ExecState::Ended(report) => {
+                command.has_ended(End::of(report, info.started_ms + report.wall_us / 1000));
+                None
+            }
+            ExecState::Running => Some(sandbox.attach(info.exec, info.output_bytes, true).await?),
+        };
+        {
+            let mut known = locked(&self.known);
+            // Somebody else may have found it in the same moment.
+            if let Some(command) = known.by_id.get(id) {
+                return Ok(command.clone());
+            }
+            known.by_id.insert(id.to_owned(), command.clone());
+        }
+        match exec {
+            Some(exec) => {
+                drop(tokio::spawn(follow(exec, command.clone(), self.known.clone(), id.to_owned(), None)))
+            }
+            None => retire(&self.known, id.to_owned()),
+        }
+        Ok(command)
+    }
+}
+
+/// Reads all that a command says, to its end, and passes it on for as long as somebody listens.
+async fn follow(
+    mut exec: Exec,
+    command: Arc<Command>,
+    known: Arc<Mutex<Known>>,
+    id: String,
+    mut pieces: Option<mpsc::Sender<Bytes>>,
+) {
+    let (mut stdout, mut stderr) = (Lines::default(), Lines::default());
+    let mut piece = Vec::new();
+    stream::put(&mut piece, Event { kind: "init", text: Some(&id), ..Event::default() });
+    pass_on(&mut pieces, &mut piece).await;
+    let mut ping = tokio::time::interval(PING);
+    ping.reset();
+    loop {
+        let event = tokio::select! {
+            event = exec.next() => event,
+            _ = ping.tick(), if pieces.is_some() => {
+                stream::put(&mut piece, Event { kind: "ping", text: Some("pong"), ..Event::default() });
+                pass_on(&mut pieces, &mut piece).await;
+                continue;
+            }
+        };
+        let report = match event {
+            Some(ExecEvent::Output(chunk)) => {
+                let (lines, kind) = match chunk.stream {
+                    OutputStream::Stdout => (&mut stdout, "stdout"),
+                    OutputStream::Stderr => (&mut stderr, "stderr"),
+                };
+                if pieces.is_some() {
+                    lines.push(&chunk.bytes, |text| put_line(&mut piece, kind, text));
+                    pass_on(&mut pieces, &mut piece).await;
+                    ping.reset();
+                }
+                continue;
+            }
+            Some(ExecEvent::Gap { .. }) => continue,
+            Some(ExecEvent::Ended(report)) => report,
+            Some(ExecEvent::UpToDate { .. }) | None => {
+                ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() })
+            }
+        };
+        stdout.finish(|text| put_line(&mut piece, "stdout", text));
+        stderr.finish(|text| put_line(&mut piece, "stderr", text));
+        stream::put_end(&mut piece, &report);
+        // Whoever asks after the last event has to find that it ended.
+        command.has_ended(End::of(&report, now_ms()));
+        retire(&known, id);
+        pass_on(&mut pieces, &mut piece).await;
+        return;
+    }
+}
+
+fn put_line(piece: &mut Vec<u8>, kind: &str, text: &str) {
+    stream::put(piece, Event { kind, text: Some(text), ..Event::default() });
+}
+
+/// Sends what there is, or drops it if nobody listens any more.
+async fn pass_on(pieces: &mut Option<mpsc::Sender<Bytes>>, piece: &mut Vec<u8>) {
+    let bytes = std::mem::take(piece);
+    if let Some(sender) = pieces
+        && !bytes.is_empty()
+        && sender.send(bytes.into()).await.is_err()
+    {
+        *pieces = None;
+    }
+}
+
+/// A command has ended: those that ended long ago are forgotten.
+fn retire(known: &Mutex<Known>, id: String) {
+    let mut known = locked(known);
+    known.ended.push_back(id);
+    while known.ended.len() > COMMANDS_KEPT {
+        if let Some(old) = known.ended.pop_front() {
+            known.by_id.remove(&old);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

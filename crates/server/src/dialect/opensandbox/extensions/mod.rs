@@ -1,0 +1,38 @@
+//! What this server can do with a box and the protocol has no words for: below the same prefix, in the same style.
+//!
+//! `exec` runs a command and tells its end in one answer, `execute` runs a piece of code in a box that lives no longer than it;
+//! `tools` calls what agents call; `state` goes back, forks and compares; `trace` and `replay` are about what happened.
+
+mod exec;
+mod execute;
+mod replay;
+mod state;
+mod tools;
+mod trace;
+
+use std::sync::Arc;
+
+use axum::body::Body as HttpBody;
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::mpsc;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::Service;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
+    exec::routes()
+        .merge(execute::routes())
+        .merge(tools::routes())
+        .merge(state::routes())
+        .merge(trace::routes())
+        .merge(replay::routes())
+}
+
+/// A body out of pieces, each sent as it comes.
+fn pieces_body(pieces: mpsc::Receiver<Bytes>) -> HttpBody {
+    let next = |mut pieces: mpsc::Receiver<Bytes>| async move {
+        pieces.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), pieces))
+    };
+    HttpBody::from_stream(stream::unfold(pieces, next))
+}

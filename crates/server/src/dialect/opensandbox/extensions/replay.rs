@@ -1,0 +1,123 @@
+//! A trajectory once more, in a box.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use glasshouse_sandbox::{ReplayOptions, Replayed};
+use glasshouse_trace::trajectory::{Divergence, Strictness, Trajectory, read_one};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::dialect::opensandbox::entry::may_see_box;
+use crate::dialect::opensandbox::execd::Here;
+use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::model::ErrorResponse;
+use crate::dialect::opensandbox::query::Body;
+use crate::dialect::opensandbox::{Service, Shared};
+use crate::door::Caller;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
+    OpenApiRouter::new().routes(routes!(replay))
+}
+
+/// What to do again.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ReplayRequest {
+    /// A trajectory of any known format: this or `of`.
+    #[schema(value_type = Option<Object>)]
+    trajectory: Option<Value>,
+    /// The record of this box.
+    of: Option<String>,
+    /// Only the first so many steps.
+    until: Option<usize>,
+    /// `normal` (noise is overlooked), `strict` (byte by byte) or `output-only`.
+    strictness: Option<String>,
+    /// Go on after a step that went another way.
+    keep_going: Option<bool>,
+}
+
+/// Do the steps of a trajectory again in a box
+///
+/// In the box as it is; `reset` before, or a fork, gives it a clean one. Names the first step that went another way.
+#[utoipa::path(post, path = "/sandboxes/{id}/replay", tag = "extensions", params(("id" = String, Path)),
+    request_body = ReplayRequest, responses(
+    (status = 200, description = "`same`, `steps`, `done`, `firstDivergence`, `divergences`", body = Value),
+    (status = 400, description = "That is no trajectory", body = ErrorResponse),
+    (status = 404, description = "There is no such box", body = ErrorResponse),
+))]
+async fn replay(
+    State(service): Shared,
+    caller: Caller,
+    Here(room): Here,
+    Body(request): Body<ReplayRequest>,
+) -> Answer<Json<Value>> {
+    if let Some(of) = &request.of
+        && !may_see_box(&service, &caller, of).await
+    {
+        return Err(Fault::no_box(of));
+    }
+    let trajectory = trajectory(&service, &request)?;
+    let strictness = match request.strictness.as_deref().unwrap_or("normal") {
+        "normal" => Strictness::Normal,
+        "strict" => Strictness::Strict,
+        "output-only" => Strictness::OutputOnly,
+        other => {
+            let message =
+                format!("strictness {other:?} is not known; there are normal, strict and output-only");
+            return Err(Fault::invalid(message));
+        }
+    };
+    let keep_going = request.keep_going.unwrap_or(false);
+    let options = ReplayOptions { until: request.until, strictness, keep_going };
+    let replay = service.house.replay(&room.sandbox, &trajectory, options).await?;
+    Ok(Json(told(&replay.run(|_| ()).await?)))
+}
+
+fn trajectory(service: &Service, request: &ReplayRequest) -> Answer<Trajectory> {
+    match (&request.trajectory, &request.of) {
+        (Some(given), None) => {
+            let read = read_one(given.to_string().as_bytes(), None);
+            let unread = |e| Fault::invalid(format!("the trajectory cannot be read: {e}"));
+            read.map(|(_, read)| read.trajectory).map_err(unread)
+        }
+        (None, Some(id)) => {
+            service
+                .house
+                .resolve_trace(id)
+                .ok()
+                .filter(|found| found == id)
+                .ok_or_else(|| Fault::no_box(id))?;
+            Ok(service.house.trajectory(id)?.0)
+        }
+        _ => Err(Fault::invalid("give one of trajectory and of")),
+    }
+}
+
+fn told(replayed: &Replayed) -> Value {
+    let divergences: Vec<Value> = replayed.divergences.iter().map(divergence).collect();
+    json!({
+        "same": replayed.is_same(), "steps": replayed.total, "done": replayed.done,
+        "firstDivergence": replayed.divergences.first().map(|first| first.step),
+        "divergences": divergences, "notes": replayed.notes,
+        "ignored": replayed.ignored.iter().map(|ignored| json!({
+            "rule": ignored.rule, "count": ignored.count,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn divergence(divergence: &Divergence) -> Value {
+    let differences = divergence.differences.iter().map(|difference| {
+        json!({
+            "what": difference.what.name(), "path": difference.path, "expected": difference.expected,
+            "actual": difference.actual, "diff": difference.diff,
+        })
+    });
+    json!({
+        "step": divergence.step, "differences": differences.collect::<Vec<_>>(), "untold": divergence.untold,
+    })
+}

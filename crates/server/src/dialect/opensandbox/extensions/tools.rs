@@ -1,0 +1,71 @@
+//! What agents call in a box, and what listens in it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::Path;
+use glasshouse_sandbox::ToolInfo;
+use serde_json::{Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::dialect::opensandbox::Service;
+use crate::dialect::opensandbox::execd::Here;
+use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::model::ErrorResponse;
+use crate::dialect::opensandbox::query::{MaybeBody, Query};
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(call)).routes(routes!(ports))
+}
+
+/// List the tools of a box
+#[utoipa::path(get, path = "/sandboxes/{id}/tools", tag = "extensions", params(
+    ("id" = String, Path),
+    ("format" = Option<String>, Query, description = "`openai` or `mcp`: the shape that those have for tools"),
+), responses(
+    (status = 200, description = "Names, what they do, their parameters", body = Value),
+    (status = 404, description = "There is no such box", body = ErrorResponse),
+))]
+async fn list(Here(room): Here, query: Query) -> Answer<Json<Value>> {
+    let shape = match query.get("format") {
+        None => ToolInfo::to_json,
+        Some("openai") => ToolInfo::openai,
+        Some("mcp") => ToolInfo::mcp,
+        Some(other) => {
+            return Err(Fault::invalid(format!("format {other:?} is not known; there are openai and mcp")));
+        }
+    };
+    let tools: Vec<Value> = room.sandbox.tools().iter().map(shape).collect();
+    Ok(Json(json!({ "tools": tools })))
+}
+
+/// Call a tool of a box
+///
+/// The body is its parameters. What goes wrong in the box is in the answer: `success`, `exit_code`, `error`.
+#[utoipa::path(post, path = "/sandboxes/{id}/tools/{name}", tag = "extensions",
+    params(("id" = String, Path), ("name" = String, Path)), request_body = Option<Object>, responses(
+    (status = 200, description = "`output`, `stdout`, `stderr`, `exit_code`, `error`, `success`", body = Value),
+    (status = 404, description = "There is no such box or tool", body = ErrorResponse),
+))]
+async fn call(
+    Here(room): Here,
+    Path((_, name)): Path<(String, String)>,
+    MaybeBody(params): MaybeBody<Value>,
+) -> Answer<Json<Value>> {
+    let params = if params.is_null() { json!({}) } else { params };
+    Ok(Json(room.sandbox.tool(&name, params).await?.to_json()))
+}
+
+/// List what listens in a box
+///
+/// TCP ports; `/proxy/{port}` reaches them.
+#[utoipa::path(get, path = "/sandboxes/{id}/ports", tag = "extensions", params(("id" = String, Path)), responses(
+    (status = 200, description = "`ports`, each with the address that it is bound to in the box", body = Value),
+    (status = 404, description = "There is no such box", body = ErrorResponse),
+))]
+async fn ports(Here(room): Here) -> Answer<Json<Value>> {
+    let ports = room.sandbox.ports().await?;
+    let told = ports.iter().map(|port| json!({ "port": port.port, "address": port.address }));
+    Ok(Json(json!({ "ports": told.collect::<Vec<_>>() })))
+}

@@ -1,0 +1,126 @@
+//! What a caller is told when something cannot be done.
+
+use axum::Json;
+use axum::extract::rejection::{BytesRejection, JsonRejection};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use glasshouse_sandbox::{Error, ErrorKind};
+
+use super::model::ErrorResponse;
+use crate::tenants::Exceeded;
+
+/// The protocol's one shape of errors: a status, a word to branch on, a sentence.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    /// When to try again.
+    after_s: Option<u64>,
+}
+
+/// What routes answer.
+pub(crate) type Answer<T> = Result<T, Fault>;
+
+impl Fault {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Fault {
+        Fault { status, code, message: message.into(), after_s: None }
+    }
+
+    /// What was asked for makes no sense.
+    pub(crate) fn invalid(message: impl Into<String>) -> Fault {
+        Fault::new(StatusCode::BAD_REQUEST, "SANDBOX::INVALID_PARAMETER", message)
+    }
+
+    /// It makes sense, and cannot be done here.
+    pub(crate) fn unsupported(message: impl Into<String>) -> Fault {
+        Fault::new(StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED", message)
+    }
+
+    /// There is no such box.
+    pub(crate) fn no_box(id: &str) -> Fault {
+        Fault::new(StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND", format!("there is no sandbox {id}"))
+    }
+
+    /// The box is in a state in which that cannot be done.
+    pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Fault {
+        Fault::new(StatusCode::CONFLICT, code, message)
+    }
+
+    /// Something went wrong on our side.
+    pub(crate) fn internal(message: impl Into<String>) -> Fault {
+        Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR", message)
+    }
+
+    /// The same, and when to try again.
+    pub(crate) fn after_s(self, seconds: u64) -> Fault {
+        Fault { after_s: Some(seconds), ..self }
+    }
+
+    /// The same with another word to branch on.
+    pub(crate) fn coded(self, code: &'static str) -> Fault {
+        Fault { code, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+/// The library's errors, in the words of the lifecycle.
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        let (status, code) = match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Limit => (StatusCode::BAD_REQUEST, "SANDBOX::INVALID_PARAMETER"),
+            ErrorKind::NotFound | ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
+            ErrorKind::Exists => (StatusCode::CONFLICT, "SANDBOX::INVALID_PARAMETER"),
+            ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED"),
+            ErrorKind::Paused => (StatusCode::CONFLICT, "DOCKER::SANDBOX_NOT_RUNNING"),
+            ErrorKind::Denied => (StatusCode::FORBIDDEN, "SANDBOX::INTERNAL_ERROR"),
+            ErrorKind::DiskFull => (StatusCode::INSUFFICIENT_STORAGE, "SANDBOX::INTERNAL_ERROR"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR"),
+        };
+        Fault::new(status, code, error.to_string())
+    }
+}
+
+impl From<Exceeded> for Fault {
+    fn from(Exceeded(message): Exceeded) -> Fault {
+        Fault::new(StatusCode::FORBIDDEN, "QUOTA_EXCEEDED", message)
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Fault {
+        let message = format!("the server cannot use its own files: {error}");
+        Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "SANDBOX::INTERNAL_ERROR", message)
+    }
+}
+
+impl From<JsonRejection> for Fault {
+    fn from(rejection: JsonRejection) -> Fault {
+        let status = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Fault::new(status, "SANDBOX::INVALID_PARAMETER", rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for Fault {
+    fn from(rejection: BytesRejection) -> Fault {
+        Fault::new(rejection.status(), "SANDBOX::INVALID_PARAMETER", rejection.body_text())
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let Fault { status, code, message, after_s } = self;
+        let body = Json(ErrorResponse { code: code.to_owned(), message });
+        match after_s {
+            Some(seconds) => (status, [(header::RETRY_AFTER, seconds.to_string())], body).into_response(),
+            None => (status, body).into_response(),
+        }
+    }
+}

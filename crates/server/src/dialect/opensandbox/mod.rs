@@ -1,0 +1,227 @@
+//! OpenSandbox's protocol: the lifecycle of boxes, and below each box's port 44772 what its `execd` does inside.
+//!
+//! The names and the odd corners are the protocol's (a mode of 0o644 is the number 644; a stream of events is bare JSON with
+//! blank lines between); the SDKs depend on them. What cannot be done here answers 501 and says why.
+//!
+//! There is no `execd` in our boxes: the guest is asked instead, from outside. So an endpoint is a path of this server, and
+//! works with and without `use_server_proxy`.
+
+mod create;
+mod egress;
+mod endpoint;
+mod entry;
+mod execd;
+mod extensions;
+mod fault;
+mod lifecycle;
+mod metadata;
+mod model;
+mod page;
+mod proxy;
+mod query;
+mod records;
+mod rooms;
+mod snapshot;
+mod unsupported;
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::{Json, Router};
+use glasshouse_sandbox::{SandboxState, Sandboxes};
+use serde_json::{Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::fault::Fault;
+use self::rooms::Rooms;
+use crate::audit::Audit;
+use crate::config::Config;
+use crate::counters::{Counters, Told};
+use crate::error::Result;
+use crate::keys::Keys;
+use crate::tenants::Tenants;
+
+pub(crate) use self::rooms::{adopt, reap};
+
+/// What every route has at hand.
+#[derive(Debug)]
+pub(crate) struct Service {
+    house: Sandboxes,
+    rooms: Rooms,
+    config: Config,
+    /// What the tokens of boxes are made of.
+    secret: Secret,
+    keys: Keys,
+    /// A key was needed when the server began. It stays so, even if all of them are revoked.
+    closed: bool,
+    tenants: Arc<Tenants>,
+    audit: Audit,
+    counters: Counters,
+}
+
+/// Something that is not shown.
+struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// As routes are given it.
+type Shared = State<Arc<Service>>;
+
+impl Service {
+    /// Opens the server's own files.
+    pub(crate) fn open(house: Sandboxes, config: Config) -> Result<Service> {
+        let dir = config.home.join("server");
+        let (records, secret) = records::open(&dir)?;
+        let keys = Keys::of(&config.home);
+        let closed = config.key.is_some() || !config.listen.ip().is_loopback() || !keys.is_empty()?;
+        let audit = if config.audit { Audit::open(&dir)? } else { Audit::off() };
+        Ok(Service {
+            rooms: Rooms::new(house.clone(), records),
+            house,
+            secret: Secret(secret),
+            keys,
+            closed,
+            tenants: Arc::new(Tenants::open(config.clone())?),
+            audit,
+            counters: Counters::default(),
+            config,
+        })
+    }
+
+    /// What belongs to whom.
+    pub(crate) fn tenants(&self) -> Arc<Tenants> {
+        self.tenants.clone()
+    }
+
+    /// The record of calls.
+    pub(crate) fn audit(&self) -> Audit {
+        self.audit.clone()
+    }
+
+    /// Whether callers have to show a key.
+    fn needs_key(&self) -> Result<bool> {
+        Ok(self.closed || !self.keys.is_empty()?)
+    }
+
+    /// What shows that a caller was told of this box's endpoints.
+    fn token(&self, id: &str) -> String {
+        blake3::keyed_hash(&self.secret.0, id.as_bytes()).to_hex().to_string()
+    }
+}
+
+/// All routes, below `/v1` and without it; and those of others, behind the same door.
+pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Router {
+    let (routes, mut document) = OpenApiRouter::new().nest("/v1", api()).merge(about()).split_for_parts();
+    describe(&mut document);
+    let document = Arc::new(serde_json::to_value(&document).unwrap_or_default());
+    let (bare, _) = api().split_for_parts();
+    let openapi = axum::routing::get(move || async move { Json(Value::clone(&document)) });
+    routes
+        .merge(bare)
+        .merge(others)
+        .route("/openapi.json", openapi)
+        .fallback(nowhere)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(service.config.bounds.json_bytes))
+        .layer(axum::middleware::from_fn_with_state(service.clone(), entry::enter))
+        .with_state(service)
+}
+
+fn api() -> OpenApiRouter<Arc<Service>> {
+    lifecycle::routes()
+        .merge(snapshot::routes())
+        .merge(endpoint::routes())
+        .merge(egress::routes())
+        .merge(unsupported::routes())
+        .merge(extensions::routes())
+        .nest("/sandboxes/{id}/proxy/44772", execd::routes())
+        .nest("/sandboxes/{id}/proxy/18080", egress::sidecar())
+        // The real execd is a proxy as well, and some callers go through it to itself.
+        .merge(OpenApiRouter::from(
+            Router::new().nest("/sandboxes/{id}/proxy/44772/proxy/44772", execd::routes().into()),
+        ))
+}
+
+fn about() -> OpenApiRouter<Arc<Service>> {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(ready))
+        .routes(routes!(version))
+        .routes(routes!(metrics))
+}
+
+fn describe(document: &mut utoipa::openapi::OpenApi) {
+    document.info.title = "Glasshouse".to_owned();
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    document.info.description = Some(
+        "Boxes for code that is not trusted: OpenSandbox's protocol. All of it also answers without `/v1`."
+            .to_owned(),
+    );
+}
+
+/// The server is there
+#[utoipa::path(get, path = "/health", tag = "server", responses((status = 200, description = "It is", body = Value)))]
+async fn health() -> Json<Value> {
+    Json(json!({ "status": "healthy" }))
+}
+
+/// The server can reach its boxes
+#[utoipa::path(get, path = "/ready", tag = "server", responses(
+    (status = 200, description = "It can", body = Value),
+    (status = 503, description = "It cannot", body = model::ErrorResponse),
+))]
+async fn ready(State(service): Shared) -> std::result::Result<Json<Value>, Fault> {
+    let boxes =
+        service.house.list().await.map_err(|e| {
+            Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SANDBOX::INTERNAL_ERROR", e.to_string())
+        })?;
+    Ok(Json(json!({ "status": "ready", "boxes": boxes.len() })))
+}
+
+/// Which protocol is spoken, and by what
+#[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, description = "Versions", body = Value)))]
+async fn version() -> Json<Value> {
+    Json(json!({ "version": PROTOCOL, "glasshouse": env!("CARGO_PKG_VERSION") }))
+}
+
+/// What is counted, for Prometheus
+///
+/// Only for whoever runs the server: keys of tenants are refused.
+#[utoipa::path(get, path = "/metrics", tag = "server", responses(
+    (status = 200, description = "Counters and gauges", content_type = "text/plain", body = String),
+    (status = 403, description = "That key belongs to a tenant", body = model::ErrorResponse),
+))]
+async fn metrics(State(service): Shared) -> std::result::Result<impl IntoResponse, Fault> {
+    let boxes = service.house.list().await?;
+    let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Stopped, SandboxState::Dead];
+    let states = states.map(|state| {
+        let count = boxes.iter().filter(|info| info.state == state).count();
+        (format!("{{state=\"{}\"}}", state.name()), count as u64)
+    });
+    let lost = vec![(String::new(), service.audit.lost())];
+    let text = service.counters.told(&[
+        Told { name: "boxes", about: "Boxes of the state directory, by state", values: states.to_vec() },
+        Told { name: "audit_lost_total", about: "Calls that are not in the audit", values: lost },
+    ]);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+/// The release of OpenSandbox whose protocol this is.
+const PROTOCOL: &str = "1.1.1";
+
+async fn nowhere(request: Request) -> Fault {
+    let message = format!("there is nothing at {}", request.uri().path());
+    Fault::new(StatusCode::NOT_FOUND, "NOT_FOUND", message)
+}
+
+async fn no_such_method(request: Request) -> Fault {
+    let message = format!("{} is not done to {}", request.method(), request.uri().path());
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message)
+}

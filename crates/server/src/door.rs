@@ -1,0 +1,120 @@
+//! The door: every request gets an id, is looked at for where it comes from, and shows its key.
+//!
+//! Without a key the service trusts this machine's users, not this machine's browsers: a page from elsewhere can make a
+//! browser send requests to 127.0.0.1. So the name that was called has to be one of this machine (a page whose name was made
+//! to point here has another), and a page that a request comes from has to be one of ours.
+
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+
+use crate::limits::REQUEST_ID_BYTES;
+use crate::random;
+
+/// What every answer carries.
+pub(crate) const REQUEST_ID: &str = "x-request-id";
+/// What a caller shows.
+pub(crate) const KEY: &str = "open-sandbox-api-key";
+
+/// Who makes a request. Without a tenant it is whoever runs the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// What the audit calls him.
+    pub(crate) key: Option<String>,
+    /// Whose boxes he may see; without one, all.
+    pub(crate) tenant: Option<String>,
+}
+
+/// The id of a request: the caller's, if it is one that can be said again.
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let theirs = headers.get(REQUEST_ID).filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_BYTES);
+    // Without random numbers an answer without an id of its own is better than none.
+    let ours = || HeaderValue::from_str(&random::hex().unwrap_or_default()).ok();
+    theirs.cloned().or_else(ours).unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+/// Whether a request may come from a page that is not ours. Why it is refused.
+pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static str> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let host = text(header::HOST).unwrap_or("localhost");
+    if !is_this_machine(host) {
+        return Some(
+            "without a key, only names of this machine are answered (localhost, 127.0.0.1, [::1]); call one of those, \
+             or give the server a key",
+        );
+    }
+    let ours = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin == host);
+    if text(header::ORIGIN).is_some_and(|origin| !ours(origin)) {
+        return Some("without a key, pages of other sites are not answered; give the server a key");
+    }
+    // A request that changes something and that a browser sends for another site names that.
+    let site = text(header::HeaderName::from_static("sec-fetch-site"));
+    if method != Method::GET && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Some("without a key, pages of other sites are not answered; give the server a key");
+    }
+    None
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, _)) => name,
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || name.eq_ignore_ascii_case("localhost")
+}
+
+/// Whether two secrets are the same, in a time that tells nothing of where they differ.
+pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+    // The comparison of blake3's hashes takes the same time for all.
+    blake3::hash(one) == blake3::hash(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        pairs.iter().map(|(name, text)| (header::HeaderName::from_static(name), value(text))).collect()
+    }
+
+    #[test]
+    fn names_of_this_machine_are_answered() {
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"] {
+            assert_eq!(foreign(&headers(&[("host", host)]), &Method::POST), None, "{host}");
+        }
+        for host in
+            ["evil.example", "localhost.evil.example:8080", "192.0.2.1", "[::2]:1", "127.0.0.1.nip.io", ""]
+        {
+            assert!(foreign(&headers(&[("host", host)]), &Method::GET).is_some(), "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_others_are_not() {
+        let host = ("host", "127.0.0.1:8080");
+        for (name, text, fine) in [
+            ("origin", "http://127.0.0.1:8080", true),
+            ("origin", "http://127.0.0.1:9090", false),
+            ("origin", "https://evil.example", false),
+            ("origin", "null", false),
+            ("sec-fetch-site", "same-origin", true),
+            ("sec-fetch-site", "cross-site", false),
+        ] {
+            assert_eq!(
+                foreign(&headers(&[host, (name, text)]), &Method::POST).is_none(),
+                fine,
+                "{name}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_id_is_said_again_unless_it_is_too_long() {
+        assert_eq!(request_id(&headers(&[(REQUEST_ID, "abc")])), "abc");
+        let long = "x".repeat(REQUEST_ID_BYTES + 1);
+        for given in [vec![], vec![(REQUEST_ID, long.as_str())]] {
+            let id = request_id(&headers(&given));
+            assert!(id.len() == 32 && id.to_str().unwrap().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Every bound of the service, by name.
+
+use std::time::Duration;
+
+/// Keys of one state directory.
+pub(crate) const KEYS: usize = 10_000;
+/// The file of one key.
+pub(crate) const KEY_FILE_BYTES: u64 = 4096;
+/// The name of a key or a tenant.
+pub(crate) const NAME_BYTES: usize = 63;
+/// Tenants whose calls are counted at once; when there are more, all begin anew.
+pub(crate) const CALLERS_KEPT: usize = 10_000;
+/// Lines of the audit that wait to be written.
+pub(crate) const AUDIT_WAITING: usize = 4096;
+/// The file of the audit, before it is turned over.
+pub(crate) const AUDIT_BYTES: u64 = 64 << 20;
+/// A path in the audit.
+pub(crate) const AUDIT_PATH_BYTES: usize = 512;
+/// The longest request id of a caller's that is said again.
+pub(crate) const REQUEST_ID_BYTES: usize = 128;
+/// Boxes on one page of a list.
+pub(crate) const PAGE_MAX: usize = 200;
+/// Boxes on one page, unless said otherwise.
+pub(crate) const PAGE: usize = 20;
+/// The shortest life that a caller may ask for a box, in seconds.
+pub(crate) const TIMEOUT_MIN_S: u64 = 60;
+/// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.
+pub(crate) const OUTPUT_PIECES: usize = 16;
+/// The longest line of output that is told as one.
+pub(crate) const LINE_BYTES: usize = 1 << 20;
+/// Commands of a box that have ended and can still be asked for.
+pub(crate) const COMMANDS_KEPT: usize = 1024;
+/// What is kept of the output of a command in the background, head and tail.
+pub(crate) const BACKGROUND_BYTES: u64 = 16 << 20;
+/// Time between the polite and the last signal when a command is interrupted.
+pub(crate) const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+/// A stream says that it is still there.
+pub(crate) const PING: Duration = Duration::from_secs(3);
+/// A file of a box is read in pieces of this size.
+pub(crate) const READ_PIECE: u64 = 1 << 20;
+/// What is read of a file that is asked for by lines, or in which a text is replaced.
+pub(crate) const TEXT_BYTES: u64 = 64 << 20;
+/// Bytes of one upload that are held in memory; the rest waits on the disk.
+pub(crate) const UPLOAD_MEMORY_BYTES: usize = 8 << 20;
+/// Files of one upload.
+pub(crate) const UPLOAD_FILES: usize = 10_000;
+/// What one upload says of one file.
+pub(crate) const UPLOAD_METADATA_BYTES: usize = 64 * 1024;
+/// Entries of a tree that are looked at or told in one answer.
+pub(crate) const TREE_ENTRIES: usize = 100_000;
+/// Paths in one request.
+pub(crate) const PATHS: usize = 10_000;
+/// The file of variables that commands of a box get beside those of the box.
+pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
+/// Lists of accounts of a box.
+pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
+/// How long a small question that the service has to ask a program in a box may take.
+pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
+/// How long a command of a session may run, unless said otherwise.
+pub(crate) const SESSION_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
+/// How long a piece of code may run, unless said otherwise, and at most.
+pub(crate) const EXECUTE_TIMEOUT_MS: u64 = 60_000;
+pub(crate) const EXECUTE_TIMEOUT_MAX_MS: u64 = 3_600_000;
+/// Boxes that are forked at once.
+pub(crate) const FORKS: usize = 100;
+/// A record is sent in pieces of this size.
+pub(crate) const TRACE_PIECE_BYTES: usize = 64 * 1024;
+/// Boxes of one session of MCP.
+pub(crate) const MCP_BOXES: usize = 64;
+/// How long a box of MCP over HTTP lives: nobody tells when its caller is done.
+pub(crate) const MCP_BOX_TTL: Duration = Duration::from_secs(3600);
+/// A file that is told in one answer of MCP: more would fill an agent's memory.
+pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,111 @@
+//! Who is let in.
+
+use glasshouse_tests::{House, Mode};
+use serde_json::{Value, json};
+
+use crate::stage::{Server, execd, started};
+
+const KEY: &str = "a-key-that-nobody-guesses";
+
+#[test]
+fn strangers_are_not_served_without_a_key() {
+    let house = House::new(Mode::all()[0]);
+    let (code, stdout, stderr) = house.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("without a key"), "{stderr}");
+}
+
+#[test]
+fn a_key_is_asked_for_and_never_said() {
+    let server = Server::with_key(KEY);
+    let with = |key: &str| server.request("GET", "/v1/sandboxes", &[("OPEN-SANDBOX-API-KEY", key)], b"");
+    server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+    with("wrong").assert_error(401, "INVALID_API_KEY");
+    with("").assert_error(401, "INVALID_API_KEY");
+    assert_eq!(with(KEY).status, 200);
+    for open in ["/health", "/ready", "/version", "/openapi.json"] {
+        let answer = server.get(open);
+        assert_eq!(answer.status, 200, "{open}");
+        assert!(!answer.text().contains(KEY));
+    }
+    // What looks like an open path is none.
+    for path in ["/health/../v1/sandboxes", "//health", "/v1/health", "/healthx"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+    }
+}
+
+#[test]
+fn an_endpoint_is_used_with_the_token_that_came_with_it() {
+    let server = Server::with_key(KEY);
+    let key = [("OPEN-SANDBOX-API-KEY", KEY), ("content-type", "application/json")];
+    let create = || {
+        let wanted = json!({ "image": { "uri": "host" }, "entrypoint": ["tail", "-f", "/dev/null"] });
+        let made = server.request("POST", "/v1/sandboxes", &key, wanted.to_string().as_bytes());
+        made.json()["id"].as_str().unwrap().to_owned()
+    };
+    let (id, other) = (create(), create());
+    let endpoint = server.request("GET", &format!("/v1/sandboxes/{id}/endpoints/44772"), &key, b"").json();
+    let token = endpoint["headers"]["OpenSandbox-Secure-Access"].as_str().unwrap();
+    let token = [("OpenSandbox-Secure-Access", token)];
+    assert_eq!(server.request("GET", &execd(&id, "/ping"), &token, b"").status, 200);
+    assert_eq!(server.request("GET", &execd(&id, "/ping"), &key, b"").status, 200);
+    server.get(&execd(&id, "/ping")).assert_error(401, "MISSING_API_KEY");
+    // It opens this box's endpoints, and nothing else.
+    server.request("GET", &execd(&other, "/ping"), &token, b"").assert_error(401, "MISSING_API_KEY");
+    server
+        .request("DELETE", &format!("/v1/sandboxes/{id}"), &token, b"")
+        .assert_error(401, "MISSING_API_KEY");
+    server.request("GET", "/v1/sandboxes", &token, b"").assert_error(401, "MISSING_API_KEY");
+}
+
+#[test]
+fn pages_of_other_sites_are_not_answered() {
+    let server = Server::new();
+    let check = |headers: &[(&str, &str)], status: u16| {
+        let answer = server.request("POST", "/v1/metrics/events", headers, b"{}");
+        assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
+    };
+    let ours = format!("http://{}", server.address);
+    check(&[("origin", &ours)], 204);
+    check(&[("host", "localhost:1")], 204);
+    check(&[("origin", "https://evil.example")], 403);
+    check(&[("host", "evil.example")], 403);
+    check(&[("sec-fetch-site", "cross-site")], 403);
+}
+
+#[test]
+fn every_answer_has_the_id_of_its_request() {
+    let open = Server::new();
+    let closed = Server::with_key(KEY);
+    let id = [("X-Request-ID", "of-mine-1")];
+    for (server, path, status) in [
+        (&open, "/health", 200),
+        (&open, "/v1/sandboxes/nonesuch", 404),
+        (&open, "/nonsense", 404),
+        (&closed, "/v1/sandboxes", 401),
+    ] {
+        let answer = server.request("GET", path, &id, b"");
+        assert_eq!((answer.status, answer.header("x-request-id")), (status, Some("of-mine-1")), "{path}");
+        let own = server.get(path).header("x-request-id").unwrap().to_owned();
+        assert!(own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()), "{own}");
+    }
+}
+
+#[test]
+fn it_ends_when_it_is_told_to_and_leaves_its_boxes() {
+    let mut server = Server::new();
+    let id = server.create(json!({}));
+    assert_eq!(server.stop(), Some(0));
+    let (code, listed, _) = server.house.run(&["list"]);
+    assert!(code == 0 && listed.contains(&id), "{listed}");
+}
+
+#[test]
+fn a_program_is_told_as_json_where_connections_are_taken() {
+    let house = House::new(Mode::all()[0]);
+    let (mut child, line) = started(&house, &["--listen", "127.0.0.1:0", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap();
+    assert!(told["listen"].as_str().unwrap().starts_with("127.0.0.1:"), "{told}");
+}

@@ -1,0 +1,247 @@
+//! Commands, and the stream that tells of them.
+
+use std::io::Read as _;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Server, execd, texts};
+
+#[test]
+fn a_command_is_told_from_its_id_to_its_end() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let answer =
+        server.send("POST", &execd(&id, "/command"), &json!({ "command": "echo out; echo err >&2" }));
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")));
+    let events = answer.events();
+    let command = events[0]["text"].as_str().unwrap();
+    assert!(events[0]["type"] == "init" && command.len() == 32, "{events:?}");
+    assert_eq!(
+        (texts(&events, "stdout"), texts(&events, "stderr")),
+        (vec!["out".to_owned()], vec!["err".to_owned()])
+    );
+    assert!(events.iter().all(|event| event["timestamp"].is_u64()), "{events:?}");
+    let ends: Vec<usize> = (0..events.len()).filter(|at| is_end(&events[*at])).collect();
+    assert_eq!(ends, [events.len() - 1], "one end, and it is the last: {events:?}");
+    assert!(events.last().unwrap()["execution_time"].is_u64());
+
+    let status = server.get(&execd(&id, &format!("/command/status/{command}"))).json();
+    assert_eq!((&status["running"], &status["exit_code"]), (&json!(false), &json!(0)));
+    assert_eq!(status["content"], "echo out; echo err >&2");
+    server.get(&execd(&id, "/command/status/none")).assert_error(404, "CONTEXT_NOT_FOUND");
+    let logs = server.get(&execd(&id, &format!("/command/{command}/logs")));
+    logs.assert_error(400, "INVALID_REQUEST_BODY");
+}
+
+fn is_end(event: &Value) -> bool {
+    event["type"] == "error" || event["type"] == "execution_complete"
+}
+
+#[test]
+fn lines_are_told_as_execd_does() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    assert_eq!(server.lines(&id, r"printf 'a\n\nb\n\n\nc\n'"), ["a", "\n", "b", "\n", "\n", "c"]);
+    assert_eq!(server.lines(&id, r"printf '1%%\r2%%\r\nend'"), ["1%", "2%", "end"]);
+    assert_eq!(server.lines(&id, "printf ''"), Vec::<String>::new());
+    let many = server.lines(&id, "seq 100000");
+    assert_eq!(many.len(), 100_000);
+    assert!(many.iter().zip(1..).all(|(line, number)| *line == number.to_string()), "in order, and whole");
+}
+
+#[test]
+fn ends_that_are_no_success_are_errors_with_a_code() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let end = |command: Value| {
+        let events = server.run(&id, command);
+        let end = events.last().unwrap().clone();
+        assert_eq!(end["type"], "error", "{events:?}");
+        assert!(!events.iter().any(|event| event["type"] == "execution_complete"));
+        end["error"].clone()
+    };
+    let seven = end(json!({ "command": "exit 7" }));
+    let expected = json!({ "ename": "CommandExecError", "evalue": "7", "traceback": ["exit status 7"] });
+    assert_eq!(seven, expected);
+    let killed = end(json!({ "command": "kill -9 $$" }));
+    assert_eq!((&killed["evalue"], &killed["traceback"][0]), (&json!("-1"), &json!("signal: killed")));
+    // A grandchild that holds the output does not hold the end.
+    let late = end(json!({ "command": "sleep 1000 & sleep 1000", "timeout": 50 }));
+    assert_eq!((&late["evalue"], &late["traceback"][0]), (&json!("-1"), &json!("signal: killed")));
+    assert!(late["traceback"][1].as_str().unwrap().contains("timed out"));
+    let nowhere = end(json!({ "command": "true", "cwd": "/nonesuch" }));
+    assert!(nowhere["evalue"].as_str().unwrap().contains("/nonesuch"), "{nowhere}");
+    let none = end(json!({ "argv": ["/nonesuch"] }));
+    assert!(none["evalue"].as_str().unwrap().parse::<i32>().is_err(), "no code, for it never ran: {none}");
+}
+
+#[test]
+fn commands_have_their_place_their_user_and_their_variables() {
+    let server = Server::new();
+    let id = server.create(json!({ "env": { "A": "box", "B": "box" } }));
+    let out = |command: Value| texts(&server.run(&id, command), "stdout");
+    assert_eq!(out(json!({ "argv": ["echo", "$A", "b c"] })), ["$A b c"]);
+    assert_eq!(out(json!({ "command": "pwd", "cwd": "~/../tmp" })), ["/tmp"]);
+    assert_eq!(out(json!({ "command": "pwd", "cwd": "$HOME" })), ["/root"]);
+    assert_eq!(out(json!({ "command": "id -u; id -g", "uid": 1000, "gid": 7 })), ["1000", "7"]);
+    assert_eq!(out(json!({ "command": "echo $BASH_VERSION | cut -c1" })).len(), 1);
+    // A line in the file that EXECD_ENVS names is a variable of later commands; what a request says is stronger.
+    server.lines(&id, r#"mkdir -p "$(dirname "$EXECD_ENVS")" && echo "B='of the file'" >> "$EXECD_ENVS""#);
+    assert_eq!(out(json!({ "command": "echo $A $B" })), ["box of the file"]);
+    assert_eq!(out(json!({ "command": "echo $A $B", "envs": { "B": "request" } })), ["box request"]);
+}
+
+#[test]
+fn what_is_no_command_is_refused_before_anything_is_streamed() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for command in [
+        json!({}),
+        json!({ "command": "" }),
+        json!({ "command": "true", "argv": ["true"] }),
+        json!({ "argv": [] }),
+        json!({ "command": "true", "timeout": 0 }),
+        json!({ "command": "true", "gid": 5 }),
+    ] {
+        server.send("POST", &execd(&id, "/command"), &command).assert_error(400, "INVALID_REQUEST_BODY");
+    }
+}
+
+#[test]
+fn a_caller_who_goes_does_not_take_the_command_along() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "mkfifo /tmp/go /tmp/done");
+    let line = "echo begun; cat /tmp/go; echo still here > /tmp/done";
+    let body = json!({ "command": line }).to_string();
+    let mut stream = server.open(
+        "POST",
+        &execd(&id, "/command"),
+        &[("content-type", "application/json")],
+        body.as_bytes(),
+    );
+    let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&seen).contains("begun") {
+        let n = stream.read(&mut piece).unwrap();
+        assert!(n > 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..n]);
+    }
+    drop(stream);
+    // Each end of a pipe waits for the other: that it comes to this at all shows that the command goes on.
+    server.lines(&id, "echo > /tmp/go");
+    assert_eq!(server.lines(&id, "cat /tmp/done"), ["still here"]);
+}
+
+#[test]
+fn a_command_in_the_background_is_read_from_place_to_place() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "mkfifo /tmp/go");
+    let line = "echo one; echo two >&2; cat /tmp/go; exit 4";
+    let events = server.run(&id, json!({ "command": line, "background": true }));
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["init", "execution_complete"]);
+    let command = events[0]["text"].as_str().unwrap();
+    let status = || server.get(&execd(&id, &format!("/command/status/{command}"))).json();
+    assert_eq!((&status()["running"], status().get("exit_code")), (&json!(true), None));
+    let logs = |cursor: &str| server.get(&execd(&id, &format!("/command/{command}/logs?cursor={cursor}")));
+    let (first, cursor) = loop {
+        let logs = logs("0");
+        if logs.text().len() == 8 {
+            break (logs.text(), logs.header("execd-commands-tail-cursor").unwrap().to_owned());
+        }
+    };
+    let mut lines: Vec<&str> = first.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, cursor.as_str()), (vec!["one", "two"], "8"));
+    assert_eq!(
+        (logs(&cursor).text(), logs(&cursor).header("execd-commands-tail-cursor")),
+        (String::new(), Some("8"))
+    );
+    server.lines(&id, "echo three > /tmp/go");
+    let end = loop {
+        let status = status();
+        if status["running"] == false {
+            break status;
+        }
+    };
+    assert_eq!((&end["exit_code"], end["finished_at"].is_string()), (&json!(4), true));
+    let rest = logs(&cursor);
+    assert_eq!((rest.text().as_str(), rest.header("execd-commands-tail-cursor")), ("three\n", Some("14")));
+}
+
+#[test]
+fn a_command_is_interrupted_politely_or_not() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let interrupt =
+        |query: &str| server.request("DELETE", &execd(&id, &format!("/command{query}")), &[], b"");
+    for (trap, code) in [("exit 5", json!(5)), ("", json!(-1))] {
+        let line = format!("trap '{trap}' TERM; touch /tmp/ready; while :; do sleep 0.05; done");
+        let events = server.run(&id, json!({ "command": line, "background": true }));
+        let command = events[0]["text"].as_str().unwrap();
+        server.lines(&id, "until rm /tmp/ready 2>/dev/null; do sleep 0.05; done");
+        let answer = interrupt(&format!("?id={command}"));
+        assert_eq!((answer.status, answer.header("content-length")), (200, Some("0")), "{answer:?}");
+        let status = server.get(&execd(&id, &format!("/command/status/{command}"))).json();
+        assert_eq!((&status["running"], &status["exit_code"]), (&json!(false), &code));
+        interrupt(&format!("?id={command}")).assert_error(500, "RUNTIME_ERROR");
+    }
+    interrupt("").assert_error(400, "MISSING_QUERY");
+    interrupt("?id=none").assert_error(500, "RUNTIME_ERROR");
+}
+
+#[test]
+fn the_box_answers_pings_also_through_its_own_proxy() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for path in ["/ping", "/proxy/44772/ping"] {
+        let answer = server.get(&execd(&id, path));
+        assert_eq!(
+            (answer.status, answer.header("content-length"), answer.body.len()),
+            (200, Some("0"), 0),
+            "{path}"
+        );
+    }
+    let isolated = server.get(&execd(&id, "/v1/isolated/capabilities"));
+    assert_eq!((isolated.status, &isolated.json()["available"]), (200, &json!(false)));
+    server.get(&execd(&id, "/code/contexts")).assert_error(501, "NOT_SUPPORTED");
+    server.get(&execd(&id, "/nonsense")).assert_error(404, "NOT_FOUND");
+}
+
+#[test]
+fn a_box_tells_what_it_uses() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let metrics = server.get(&execd(&id, "/metrics")).json();
+    let number = |name: &str| metrics[name].as_f64().unwrap_or_else(|| panic!("{name}: {metrics}"));
+    assert!(number("cpu_count") > 0.0 && (0.0..=100.0).contains(&number("cpu_used_pct")), "{metrics}");
+    assert!(number("mem_used_mib") > 0.0 && number("mem_used_mib") <= number("mem_total_mib"), "{metrics}");
+    assert!(metrics["timestamp"].is_u64());
+}
+
+#[test]
+fn a_session_is_kept_in_the_box_and_outlives_the_server() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    // No body at all, as the SDK sends it.
+    let made = server.request("POST", &execd(&id, "/session"), &[("content-type", "application/json")], b"");
+    assert_eq!(made.status, 200, "{made:?}");
+    let session = made.json()["session_id"].as_str().unwrap().to_owned();
+    let run = |server: &Server, line: &str| {
+        let answer =
+            server.send("POST", &execd(&id, &format!("/session/{session}/run")), &json!({ "command": line }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.events()
+    };
+    let events = run(&server, "cd /usr; export A='x y'");
+    assert_eq!((&events[0]["type"], &events[0]["text"]), (&json!("init"), &json!(session)));
+    let server = server.killed_and_started();
+    assert_eq!(texts(&run(&server, "pwd; echo $A"), "stdout"), ["/usr", "x y"]);
+    for odd in ["nonesuch", "..%2f..%2fetc", "0123456789abcdef0123456789abcdef"] {
+        let path = execd(&id, &format!("/session/{odd}/run"));
+        server.send("POST", &path, &json!({ "command": "true" })).assert_error(404, "CONTEXT_NOT_FOUND");
+    }
+    let nowhere = json!({ "cwd": "/nowhere" });
+    server.send("POST", &execd(&id, "/session"), &nowhere).assert_error(500, "RUNTIME_ERROR");
+}

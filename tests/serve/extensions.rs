@@ -1,0 +1,215 @@
+//! What this server adds to the protocol.
+
+use std::io::Read as _;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Server, execd, texts};
+
+fn of(id: &str, path: &str) -> String {
+    format!("/v1/sandboxes/{id}{path}")
+}
+
+/// Runs a line to its end.
+fn exec(server: &Server, id: &str, line: &str) -> Value {
+    let answer = server.send("POST", &of(id, "/exec"), &json!({ "command": line }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn exec_tells_a_commands_end_in_one_answer() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let ran = exec(&server, &id, "echo out; echo err >&2; exit 3");
+    assert_eq!((&ran["stdout"], &ran["stderr"]), (&json!("out\n"), &json!("err\n")));
+    assert_eq!((&ran["exitCode"], &ran["exit"]["code"]), (&json!(3), &json!(3)));
+    assert_eq!(ran["truncated"], false);
+    let ran = exec(&server, &id, r"printf '\377'");
+    assert_eq!(ran["stdoutBase64"], "/w==");
+    let late = json!({ "command": "cat /dev/zero > /dev/null", "timeout": 50 });
+    assert_eq!(server.send("POST", &of(&id, "/exec"), &late).json()["exit"]["kind"], "timed_out");
+    let large = exec(&server, &id, "head -c 30000000 /dev/zero | tr '\\0' x");
+    assert_eq!((&large["truncated"], &large["stdoutBytes"]), (&json!(true), &json!(30_000_000)));
+    assert!(large["stdout"].as_str().unwrap().contains("bytes were left out here"));
+    let background = json!({ "command": "true", "background": true });
+    server.send("POST", &of(&id, "/exec"), &background).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    server.send("POST", &of("nonesuch", "/exec"), &json!({})).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+}
+
+#[test]
+fn tools_are_listed_and_called() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let listed = server.get(&of(&id, "/tools")).json();
+    let names = |listed: &Value| -> Vec<String> {
+        let tools = listed["tools"].as_array().unwrap().iter();
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names(&listed).contains(&"shell".to_owned()), "{listed}");
+    let mcp = server.get(&of(&id, "/tools?format=mcp")).json();
+    assert!(mcp["tools"][0]["inputSchema"].is_object(), "{mcp}");
+    let openai = server.get(&of(&id, "/tools?format=openai")).json();
+    assert_eq!(openai["tools"][0]["type"], "function");
+    server.get(&of(&id, "/tools?format=x")).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+
+    let written = json!({ "path": "/tmp/f", "content": "hello" });
+    assert_eq!(server.send("POST", &of(&id, "/tools/file_write"), &written).json()["success"], true);
+    let ran =
+        server.send("POST", &of(&id, "/tools/shell"), &json!({ "command": "cat /tmp/f; exit 4" })).json();
+    assert_eq!(
+        (&ran["output"], &ran["exit_code"], &ran["success"]),
+        (&json!("hello"), &json!(4), &json!(false))
+    );
+    let unknown = server.send("POST", &of(&id, "/tools/nonesuch"), &json!({})).json();
+    assert_eq!(unknown["success"], false, "an agent is to read that there is no such tool: {unknown}");
+}
+
+#[test]
+fn boxes_fork_and_go_back() {
+    let server = Server::new();
+    let id = server.create(json!({ "timeout": 3600, "metadata": { "a": "b" } }));
+    let digest = |id: &str| server.get(&of(id, "/digest")).json()["digest"].clone();
+    let began = digest(&id);
+    server.lines(&id, "echo one > /root/file");
+    let snapshot = server.send("POST", &of(&id, "/snapshots"), &json!({})).json()["id"].clone();
+
+    let forks = server.send("POST", &of(&id, "/fork"), &json!({ "count": 2 }));
+    assert_eq!(forks.status, 201, "{forks:?}");
+    let forks = forks.json();
+    let fork = forks["items"][0]["id"].as_str().unwrap();
+    assert_ne!(forks["items"][1]["id"], *fork);
+    assert_eq!(forks["items"][0]["metadata"], json!({ "a": "b" }));
+    let expires = server.get(&of(&id, "")).json()["expiresAt"].clone();
+    assert_eq!(server.get(&of(fork, "")).json()["expiresAt"], expires);
+    assert_eq!(server.lines(fork, "cat /root/file; echo two > /root/file"), ["one"]);
+    assert_eq!(server.lines(&id, "cat /root/file"), ["one"]);
+
+    let changes = server.get(&of(fork, &format!("/diff?content=true&against={id}"))).json();
+    let changed = changes["changes"].as_array().unwrap().iter().find(|change| change["path"] == "/root/file");
+    let lines = changed.unwrap()["content"]["diff"].as_str().unwrap();
+    assert!(lines.contains("-one\n+two"), "{lines}");
+
+    server.lines(&id, "rm /root/file");
+    let back = server.send("POST", &of(&id, "/restore"), &json!({ "snapshotId": snapshot }));
+    assert_eq!((back.status, &back.json()["id"]), (200, &json!(id)));
+    assert_eq!(server.lines(&id, "cat /root/file"), ["one"]);
+    assert_eq!(server.send("POST", &of(&id, "/reset"), &json!({})).status, 200);
+    assert_eq!(digest(&id), began);
+    assert_eq!(server.get(&of(&id, "/diff")).json()["changes"], json!([]));
+    let other = json!({ "snapshotId": "nonesuch" });
+    server.send("POST", &of(&id, "/restore"), &other).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    server
+        .send("POST", &of(&id, "/fork"), &json!({ "count": 0 }))
+        .assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    server.get(&of(&id, "/diff?against=nonesuch")).assert_error(404, "SNAPSHOT::NOT_FOUND");
+}
+
+#[test]
+fn a_reset_starts_the_entrypoint_anew_and_does_not_end_the_box() {
+    let server = Server::new();
+    let id =
+        server.create(json!({ "entrypoint": ["sh", "-c", "echo begun >> /tmp/log; exec sleep 1000000"] }));
+    let begun = |times: usize| {
+        while server.get(&execd(&id, "/files/download?path=/tmp/log")).body.len() != times * "begun\n".len() {
+        }
+    };
+    begun(1);
+    server.lines(&id, "rm /tmp/log");
+    assert_eq!(server.send("POST", &of(&id, "/reset"), &json!({})).status, 200);
+    begun(1);
+    assert_eq!(server.get(&of(&id, "")).json()["status"]["state"], "Running");
+}
+
+#[test]
+fn the_record_is_read_and_checked_and_outlives_the_box() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    exec(&server, &id, "echo on-record '<script>'");
+    let read = |server: &Server| {
+        let trace = server.get(&of(&id, "/trace"));
+        assert_eq!((trace.status, trace.header("content-type")), (200, Some("application/x-ndjson")));
+        let text = trace.text();
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (text.contains("on-record"), events.len())
+    };
+    let (there, events) = read(&server);
+    assert!(there && events >= 2);
+    let page = server.get(&of(&id, "/trace?format=html"));
+    assert!(page.text().contains("on-record") && !page.text().contains("<script>"));
+    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
+    assert_eq!(server.request("DELETE", &of(&id, ""), &[], b"").status, 204);
+    assert!(read(&server).0);
+    let report = server.get(&of(&id, "/trace/verify")).json();
+    assert_eq!(report["ok"], true, "{report}");
+    server.get(&of("nonesuch", "/trace")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    server.get(&of(&id[..6], "/trace")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+}
+
+#[test]
+fn a_replay_names_the_first_step_that_went_another_way() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let trajectory = |output: &str| {
+        let step =
+            json!({ "tool_name": "shell", "params": { "command": "echo 1" }, "expected_output": output });
+        json!({ "trajectory": { "steps": [step], "metadata": {} } })
+    };
+    let replay = |body: &Value| server.send("POST", &of(&id, "/replay"), body);
+    let same = replay(&trajectory("1\n")).json();
+    assert_eq!((&same["same"], &same["done"]), (&json!(true), &json!(1)), "{same}");
+    let other = replay(&trajectory("2\n")).json();
+    assert_eq!((&other["same"], &other["firstDivergence"]), (&json!(false), &json!(1)), "{other}");
+
+    let recorded = server.create(json!({}));
+    server.send("POST", &of(&recorded, "/tools/shell"), &json!({ "command": "echo tool" }));
+    let again = replay(&json!({ "of": recorded })).json();
+    assert_eq!((&again["same"], &again["steps"]), (&json!(true), &json!(1)), "{again}");
+    replay(&json!({})).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    replay(&json!({ "trajectory": 7 })).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+}
+
+fn boxes(server: &Server) -> usize {
+    server.get("/v1/sandboxes").json()["pagination"]["totalItems"].as_u64().unwrap() as usize
+}
+
+#[test]
+fn a_piece_of_code_runs_in_a_box_that_goes_with_it() {
+    let server = Server::new();
+    let run = |body: Value| server.send("POST", "/v1/execute", &body);
+    let events = run(
+        json!({ "language": "python", "code": "import os\nprint(6 * 7)\nprint(os.environ['X'])", "envs": { "X": "y" } }),
+    );
+    let events = events.events();
+    assert_eq!(texts(&events, "stdout"), ["42", "y"], "{events:?}");
+    assert_eq!(events.last().unwrap()["type"], "execution_complete");
+    let events = run(json!({ "language": "bash", "code": "echo ${BASH_VERSION:+bash}; exit 3" })).events();
+    assert_eq!(
+        (texts(&events, "stdout"), &events.last().unwrap()["error"]["evalue"]),
+        (vec!["bash".to_owned()], &json!("3"))
+    );
+    let late = run(json!({ "language": "sh", "code": "while :; do :; done", "timeout": 50 })).events();
+    assert_eq!(late.last().unwrap()["error"]["evalue"], "-1");
+    run(json!({ "language": "cobol", "code": "" })).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    run(json!({ "language": "sh", "code": "", "timeout": 0 }))
+        .assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    while boxes(&server) > 0 {}
+}
+
+#[test]
+fn code_ends_with_the_caller_who_stops_to_listen() {
+    let server = Server::new();
+    let body = json!({ "language": "sh", "code": "echo begun; exec sleep 1000000" }).to_string();
+    let json = [("content-type", "application/json")];
+    let mut stream = server.open("POST", "/v1/execute", &json, body.as_bytes());
+    let mut seen = Vec::new();
+    while !seen.windows(5).any(|five| five == b"begun") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0);
+        seen.extend_from_slice(&piece[..length]);
+    }
+    assert_eq!(boxes(&server), 1);
+    drop(stream);
+    while boxes(&server) > 0 {}
+}

@@ -1,0 +1,289 @@
+//! The life of boxes, in the protocol's words.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Server, execd};
+
+/// Nothing in an answer may be `null`: the Python SDK breaks on it.
+fn assert_no_null(value: &Value) {
+    match value {
+        Value::Null => panic!("there is a null"),
+        Value::Array(items) => items.iter().for_each(assert_no_null),
+        Value::Object(fields) => fields.values().for_each(assert_no_null),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_box_is_made_looked_at_and_ended() {
+    let server = Server::new();
+    let wanted = json!({ "image": { "uri": "host" }, "timeout": 600, "env": { "A": "1" }, "metadata": { "m": "v" },
+        "entrypoint": ["tail", "-f", "/dev/null"], "secureAccess": false, "extensions": { "x": "y" } });
+    let made = server.send("POST", "/v1/sandboxes", &wanted);
+    assert_eq!(made.status, 202, "{made:?}");
+    let made = made.json();
+    assert_no_null(&made);
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(made["status"]["state"], "Running");
+    assert_eq!(made["entrypoint"], json!(["tail", "-f", "/dev/null"]));
+
+    for path in [format!("/v1/sandboxes/{id}"), format!("/sandboxes/{id}")] {
+        let seen = server.get(&path);
+        assert_eq!(seen.status, 200);
+        let seen = seen.json();
+        assert_no_null(&seen);
+        assert_eq!((&seen["id"], &seen["expiresAt"]), (&made["id"], &made["expiresAt"]));
+        assert_eq!(seen["image"], json!({ "uri": "host" }));
+        assert_eq!((&seen["metadata"], &seen["extensions"]), (&json!({ "m": "v" }), &json!({ "x": "y" })));
+    }
+    let (code, listed, _) = server.house.run(&["list"]);
+    assert!(code == 0 && listed.contains(id), "the program sees the server's boxes: {listed}");
+    assert_eq!(server.lines(id, "echo $A $OPENSANDBOX_ID"), [format!("1 {id}")]);
+
+    assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
+    server.get(&format!("/v1/sandboxes/{id}")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    server
+        .request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"")
+        .assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    server.get(&execd(id, "/ping")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    let left = std::fs::read_dir(server.house.home().join("server/sandboxes")).unwrap().count();
+    assert_eq!(left, 0, "nothing is remembered of it");
+}
+
+#[test]
+fn a_box_is_only_called_by_its_whole_id() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for name in [&id[..5], "..", "%2e%2e", "a%2Fb", "%00", "x"] {
+        let answer = server.get(&format!("/v1/sandboxes/{name}"));
+        assert_eq!(answer.status, 404, "{name}: {answer:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_with_the_reason() {
+    let server = Server::new();
+    let check = |more: Value, status: u16, code: &str| {
+        let mut wanted = json!({ "image": { "uri": "host" }, "entrypoint": ["true"] });
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.send("POST", "/v1/sandboxes", &wanted).assert_error(status, code);
+    };
+    check(json!({ "timeout": 59 }), 400, "SANDBOX::INVALID_PARAMETER");
+    check(json!({ "metadata": { "opensandbox.io/x": "y" } }), 400, "SANDBOX::INVALID_METADATA_LABEL");
+    check(json!({ "entrypoint": [] }), 400, "DOCKER::INVALID_ENTRYPOINT");
+    check(json!({ "networkPolicy": { "defaultAction": "allow" } }), 501, "SANDBOX::API_NOT_SUPPORTED");
+    check(json!({ "snapshotId": "abc" }), 400, "SANDBOX::INVALID_PARAMETER");
+    check(json!({ "image": null, "snapshotId": "nonesuch" }), 404, "SNAPSHOT::NOT_FOUND");
+    check(json!({ "timeout": "soon" }), 400, "SANDBOX::INVALID_PARAMETER");
+    let broken = server.request("POST", "/v1/sandboxes", &[("content-type", "application/json")], b"{");
+    broken.assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    assert_eq!(server.get("/v1/sandboxes").json()["pagination"]["totalItems"], 0, "nothing was made");
+}
+
+#[test]
+fn boxes_are_found_by_state_and_metadata_page_by_page() {
+    let server = Server::new();
+    let ids: Vec<String> = ["a", "b", "c"]
+        .iter()
+        .map(|name| server.create(json!({ "metadata": { "name": name, "of": "us" } })))
+        .collect();
+    let found = |query: &str| -> Vec<String> {
+        let answer = server.get(&format!("/v1/sandboxes?{query}"));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let items = answer.json()["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+    assert_eq!(found(""), newest_first);
+    // As the Python SDK encodes it, twice, and as the JavaScript one does, once.
+    assert_eq!(found("metadata=name%3Db%26of%3Dus"), [ids[1].clone()]);
+    assert_eq!(found("metadata=name%3D%2562"), [ids[1].clone()]);
+    assert_eq!(found("metadata=name%3Db%26of%3Dthem"), Vec::<String>::new());
+    assert_eq!(found("state=PAUSED&state=running").len(), 3);
+    assert_eq!(found("state=Paused"), Vec::<String>::new());
+    assert_eq!(found("pageSize=2&page=2"), [ids[0].clone()]);
+    let page = server.get("/v1/sandboxes?pageSize=2").json()["pagination"].clone();
+    let expected = json!({ "page": 1, "pageSize": 2, "totalItems": 3, "totalPages": 2, "hasNextPage": true });
+    assert_eq!(page, expected);
+    server.get("/v1/sandboxes?metadata=nonsense").assert_error(400, "INVALID_METADATA_FORMAT");
+    server.get("/v1/sandboxes?pageSize=201").assert_error(400, "SANDBOX::INVALID_PARAMETER");
+}
+
+#[test]
+fn metadata_is_patched() {
+    let server = Server::new();
+    let id = server.create(json!({ "metadata": { "a": "1", "b": "2" } }));
+    let path = format!("/v1/sandboxes/{id}/metadata");
+    let patched = server.send("PATCH", &path, &json!({ "a": null, "c": "3" }));
+    assert_eq!((patched.status, &patched.json()["metadata"]), (200, &json!({ "b": "2", "c": "3" })));
+    server
+        .send("PATCH", &path, &json!({ "b": "not a label" }))
+        .assert_error(400, "SANDBOX::INVALID_METADATA_LABEL");
+    let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+    assert_eq!(seen["metadata"], json!({ "b": "2", "c": "3" }));
+}
+
+#[test]
+fn a_life_is_renewed_unless_it_has_no_end() {
+    let server = Server::new();
+    let id = server.create(json!({ "timeout": 60 }));
+    let path = format!("/v1/sandboxes/{id}/renew-expiration");
+    let in_an_hour = |server: &Server| {
+        let created =
+            server.get(&format!("/v1/sandboxes/{id}")).json()["createdAt"].as_str().unwrap().to_owned();
+        // The same time tomorrow is a time to come, and no later than is allowed, but for the moments since.
+        created.replace('Z', "-23:00")
+    };
+    let until = in_an_hour(&server);
+    let renewed = server.send("POST", &path, &json!({ "expiresAt": until }));
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+    assert_eq!(seen["expiresAt"], renewed.json()["expiresAt"]);
+    for wrong in ["2001-01-01T00:00:00Z", "soon", "9999-01-01T00:00:00+00:00"] {
+        server
+            .send("POST", &path, &json!({ "expiresAt": wrong }))
+            .assert_error(400, "DOCKER::INVALID_EXPIRATION");
+    }
+    let stays = server.create(json!({ "timeout": null }));
+    assert_eq!(server.get(&format!("/v1/sandboxes/{stays}")).json().get("expiresAt"), None);
+    let path = format!("/v1/sandboxes/{stays}/renew-expiration");
+    server
+        .send("POST", &path, &json!({ "expiresAt": until }))
+        .assert_error(409, "DOCKER::INVALID_EXPIRATION");
+}
+
+#[test]
+fn a_box_is_paused_with_its_files_and_goes_on() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "echo kept > /root/file");
+    let post = |act: &str| server.request("POST", &format!("/v1/sandboxes/{id}/{act}"), &[], b"");
+    post("resume").assert_error(409, "DOCKER::SANDBOX_NOT_PAUSED");
+    let paused = post("pause");
+    assert_eq!((paused.status, paused.body.len()), (202, 0));
+    assert_eq!(server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"], "Paused");
+    post("pause").assert_error(409, "DOCKER::SANDBOX_NOT_RUNNING");
+    server.get(&execd(&id, "/ping")).assert_error(409, "DOCKER::SANDBOX_NOT_RUNNING");
+    assert_eq!(post("resume").status, 202);
+    assert_eq!(server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"], "Running");
+    assert_eq!(server.lines(&id, "cat /root/file"), ["kept"]);
+}
+
+#[test]
+fn a_box_ends_with_its_entrypoint() {
+    let server = Server::new();
+    for (line, state, how) in [("exit 0", "Terminated", "exit code 0"), ("exit 3", "Failed", "exit code 3")] {
+        // It waits for us, so that nothing is over before it is looked at.
+        let script = format!("until [ -e /tmp/go ]; do sleep 0.05; done; {line}");
+        let id = server.create(json!({ "entrypoint": ["sh", "-c", script] }));
+        assert_eq!(server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"], "Running");
+        server.lines(&id, "touch /tmp/go");
+        let status = loop {
+            let status = server.get(&format!("/v1/sandboxes/{id}")).json()["status"].clone();
+            if status["state"] != "Running" {
+                break status;
+            }
+        };
+        assert_eq!((&status["state"], &status["message"]), (&json!(state), &json!(how)));
+        let resumed = server.request("POST", &format!("/v1/sandboxes/{id}/resume"), &[], b"");
+        resumed.assert_error(409, "DOCKER::SANDBOX_NOT_PAUSED");
+    }
+}
+
+#[test]
+fn a_snapshot_begins_another_box() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "echo kept > /root/file");
+    // With an empty body, as the SDK sends it without a name.
+    let taken = server.request("POST", &format!("/v1/sandboxes/{id}/snapshots"), &[], b"");
+    assert_eq!(taken.status, 202, "{taken:?}");
+    let snapshot = taken.json();
+    assert_no_null(&snapshot);
+    assert_eq!((&snapshot["status"]["state"], &snapshot["sandboxId"]), (&json!("Ready"), &json!(id)));
+    let named =
+        server.send("POST", &format!("/v1/sandboxes/{id}/snapshots"), &json!({ "name": "base" })).json();
+    let found = server.get("/v1/snapshots?name=base").json();
+    assert_eq!((&found["items"][0]["id"], &found["pagination"]["totalItems"]), (&named["id"], &json!(1)));
+    assert_eq!(
+        server.get(&format!("/v1/snapshots?sandboxId={id}&state=ready")).json()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+
+    let from = snapshot["id"].as_str().unwrap();
+    let other = server.create(json!({ "image": null, "snapshotId": from }));
+    assert_eq!(server.lines(&other, "cat /root/file; id -un"), ["kept", "root"]);
+    let seen = server.get(&format!("/v1/sandboxes/{other}")).json();
+    assert_eq!((&seen["snapshotId"], seen.get("image")), (&snapshot["id"], None));
+    assert_eq!(server.request("DELETE", &format!("/v1/snapshots/{from}"), &[], b"").status, 204);
+    server.get(&format!("/v1/snapshots/{from}")).assert_error(404, "SNAPSHOT::NOT_FOUND");
+}
+
+#[test]
+fn ports_have_endpoints_and_the_policy_is_told() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for prefix in ["/v1", ""] {
+        for port in [44772, 18080, 8000] {
+            let answer =
+                server.get(&format!("{prefix}/sandboxes/{id}/endpoints/{port}?use_server_proxy=false"));
+            let expected = format!("{}{prefix}/sandboxes/{id}/proxy/{port}", server.address);
+            assert_eq!(answer.json(), json!({ "endpoint": expected }));
+        }
+    }
+    for port in ["0", "65536", "x"] {
+        server.get(&format!("/v1/sandboxes/{id}/endpoints/{port}")).assert_error(400, "DOCKER::INVALID_PORT");
+    }
+    let policy = server.get(&format!("/v1/sandboxes/{id}/proxy/18080/policy")).json();
+    assert_eq!(policy["policy"], json!({ "defaultAction": "deny", "egress": [] }));
+    // A DELETE with a body, and rules that allow nothing.
+    for path in
+        [format!("/v1/sandboxes/{id}/proxy/18080/policy"), format!("/v1/sandboxes/{id}/networkpolicy")]
+    {
+        assert_eq!(server.send("DELETE", &path, &json!(["pypi.org"])).status, 200);
+        assert_eq!(server.send("PATCH", &path, &json!([{ "action": "deny", "target": "x" }])).status, 200);
+        let allow = server.send("PATCH", &path, &json!([{ "action": "allow", "target": "x" }]));
+        allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
+    }
+    server.get(&format!("/v1/sandboxes/{id}/proxy/8000/")).assert_error(502, "BACKEND_CONNECTION_FAILED");
+}
+
+#[test]
+fn what_is_not_there_says_so_in_the_same_shape() {
+    let server = Server::new();
+    server.get("/v1/nonsense").assert_error(404, "NOT_FOUND");
+    server.request("PUT", "/v1/sandboxes", &[], b"").assert_error(405, "METHOD_NOT_ALLOWED");
+    server.get("/v1/pools").assert_error(501, "KUBERNETES::POOL_NOT_SUPPORTED");
+    server.get("/v1/templates").assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
+    assert_eq!(server.get("/health").json(), json!({ "status": "healthy" }));
+    assert_eq!(server.get("/version").json()["version"], "1.1.1");
+    assert_eq!(server.get("/ready").json()["boxes"], 0);
+    let event = json!({ "eventType": "sandbox.create", "createDurationMs": 1, "success": true });
+    assert_eq!(server.send("POST", "/v1/metrics/events", &event).status, 204);
+}
+
+#[test]
+fn the_api_is_told_as_openapi() {
+    let server = Server::new();
+    let api = server.get("/openapi.json").json();
+    assert!(api["openapi"].as_str().unwrap().starts_with("3.1"), "{}", api["openapi"]);
+    for (path, method) in [
+        ("/v1/sandboxes", "post"),
+        ("/v1/sandboxes/{id}/renew-expiration", "post"),
+        ("/v1/sandboxes/{id}/proxy/44772/command", "post"),
+        ("/v1/sandboxes/{id}/proxy/44772/files/upload", "post"),
+        ("/v1/sandboxes/{id}/proxy/44772/command/{command}/logs", "get"),
+        ("/health", "get"),
+    ] {
+        assert!(api["paths"][path][method].is_object(), "{method} {path} is not told");
+    }
+    // Whatever is named is there.
+    let text = api.to_string();
+    for part in text.split("\"#/components/schemas/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(api["components"]["schemas"][name].is_object(), "{name} is named and not told");
+    }
+}

@@ -1,0 +1,16 @@
+//! `glass serve` and `glass mcp`, as their callers see them: raw requests for what is easily got wrong, and the real clients.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test code")]
+
+mod access;
+mod commands;
+mod deploy;
+mod extensions;
+mod files;
+mod lifecycle;
+mod mcp;
+mod proxy;
+mod restart;
+mod sdk;
+mod stage;
+mod tenants;

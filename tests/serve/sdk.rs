@@ -1,0 +1,113 @@
+//! The real SDK of OpenSandbox, as it is on PyPI, against a real server. What it does is in `tests/serve/sdk/`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use glasshouse_tests::{House, Mode, glass, skip};
+
+use crate::stage::Server;
+
+/// The release whose protocol we speak, the official client of MCP, and all that they need.
+const PACKAGES: &str = include_str!("sdk/requirements.txt");
+
+/// Runs a script with the SDK at hand. It says itself what it expects.
+fn check(script: &str, server: &Server, more: &[(&str, &str)]) {
+    run(
+        script,
+        &[&[("OPEN_SANDBOX_DOMAIN", server.address.as_str()), ("NO_PROXY", "127.0.0.1")], more].concat(),
+    );
+}
+
+fn run(script: &str, vars: &[(&str, &str)]) {
+    let Some(python) = python() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk").join(script);
+    let output = Command::new(python).arg(&script).envs(vars.iter().copied()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{}{}",
+        script.display(),
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+/// A Python that has the SDK, below the target directory. Made once; it takes a while.
+fn python() -> Option<&'static PathBuf> {
+    static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match PYTHON.get_or_init(install) {
+        Ok(python) => Some(python),
+        Err(why) => {
+            skip("serve", why);
+            None
+        }
+    }
+}
+
+fn install() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let target = test.ancestors().nth(3).expect("target/<profile>/deps");
+    let dir = target.join("python-clients");
+    let (python, complete) = (dir.join("bin/python"), dir.join("complete"));
+    // The mark is written last, and names what is there.
+    if std::fs::read_to_string(&complete).is_ok_and(|there| there == PACKAGES) {
+        return Ok(python);
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+    let run = |program: &Path, args: &[&str]| {
+        let output =
+            Command::new(program).args(args).output().map_err(|e| format!("{}: {e}", program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(format!("{} {args:?}: {said}", program.display())) }
+    };
+    let path = dir.to_str().ok_or("the target directory has no name that is UTF-8")?;
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk/requirements.txt");
+    let packages = packages.to_str().ok_or("the tests have no name that is UTF-8")?;
+    // The system's Python: test.sh has installed what this needs for that one.
+    run(Path::new("/usr/bin/python3"), &["-m", "venv", path])?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    run(&python, &[pip.as_slice(), &["--only-binary", ":all:", "-r", packages]].concat())?;
+    std::fs::write(&complete, PACKAGES).map_err(|e| e.to_string())?;
+    Ok(python)
+}
+
+#[test]
+fn the_example_of_the_readme_runs() {
+    check("readme.py", &Server::new(), &[]);
+}
+
+#[test]
+fn the_sdk_does_all_that_it_can() {
+    check("tour.py", &Server::new(), &[]);
+}
+
+#[test]
+fn the_sdk_does_the_same_through_the_servers_proxy() {
+    check("tour.py", &Server::new(), &[("THROUGH_PROXY", "1")]);
+}
+
+#[test]
+fn the_sdk_shows_its_key() {
+    let key = "a-key-that-nobody-guesses";
+    let server = Server::with_key(key);
+    for proxy in ["", "1"] {
+        check("readme.py", &server, &[("OPEN_SANDBOX_API_KEY", key), ("THROUGH_PROXY", proxy)]);
+    }
+}
+
+#[test]
+fn the_official_client_of_mcp_uses_the_tools() {
+    let house = House::new(Mode::all()[0]);
+    let (home, glass) = (house.home(), glass());
+    run("tools.py", &[("GLASSHOUSE_HOME", home.to_str().unwrap()), ("GLASS", glass.to_str().unwrap())]);
+    let (_, listed, _) = house.run(&["list", "--json"]);
+    assert_eq!(listed.trim(), "[]", "boxes end with the session");
+}
+
+#[test]
+fn the_official_client_of_mcp_uses_them_over_http() {
+    let server = Server::new();
+    let url = format!("http://{}/mcp", server.address);
+    run("tools.py", &[("MCP_URL", url.as_str()), ("NO_PROXY", "127.0.0.1")]);
+}

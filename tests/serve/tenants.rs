@@ -1,0 +1,328 @@
+//! Keys, tenants, and what each may do.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use glasshouse_tests::{House, Mode};
+use serde_json::{Value, json};
+
+use crate::stage::{Answer, Server, execd};
+
+/// Makes a key. What its callers show.
+fn key(house: &House, args: &[&str]) -> String {
+    let (code, key, stderr) = house.run(&[&["key", "add"], args].concat());
+    assert_eq!(code, 0, "{stderr}");
+    key.trim().to_owned()
+}
+
+/// A server with these settings, and a house whose keys are made.
+fn server(house: House, settings: &str) -> Server {
+    let file = house.path().join("serve.toml");
+    std::fs::write(&file, settings).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    Server::of(house, &["--config", &file])
+}
+
+/// Somebody with a key.
+struct Somebody<'a> {
+    server: &'a Server,
+    key: &'a str,
+}
+
+impl Somebody<'_> {
+    fn send(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let headers = [("content-type", "application/json"), ("open-sandbox-api-key", self.key)];
+        self.server.request(method, path, &headers, body.to_string().as_bytes())
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.server.request("GET", path, &[("open-sandbox-api-key", self.key)], b"")
+    }
+
+    fn try_create(&self, more: Value) -> Answer {
+        let mut wanted = json!({ "image": { "uri": "host" } });
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.send("POST", "/v1/sandboxes", &wanted)
+    }
+
+    fn create(&self) -> String {
+        let answer = self.try_create(json!({}));
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    fn ids(&self, path: &str) -> Vec<String> {
+        let listed = self.get(path).json();
+        let items = listed["items"].as_array().unwrap_or_else(|| panic!("{listed}"));
+        items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn keys_are_made_listed_and_revoked_while_a_server_runs() {
+    let house = House::new(Mode::all()[0]);
+    let first = key(&house, &["first", "--tenant", "red"]);
+    let server = Server::of(house, &[]);
+    let asked = |key: &str| server.request("GET", "/v1/sandboxes", &[("open-sandbox-api-key", key)], b"");
+    assert_eq!(asked(&first).status, 200);
+    server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+    asked("glass_").assert_error(401, "INVALID_API_KEY");
+    let second = key(&server.house, &["second", "--operator"]);
+    assert_eq!(asked(&second).status, 200);
+    let bearer = format!("Bearer {second}");
+    assert_eq!(server.request("GET", "/v1/sandboxes", &[("authorization", &bearer)], b"").status, 200);
+    let (_, listed, _) = server.house.run(&["key", "list", "--json"]);
+    assert!(!listed.contains(&first) && !listed.contains(&second), "{listed}");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["tenant"]), (&json!("first"), &json!("red")));
+    assert_eq!(listed[1]["tenant"], Value::Null);
+    for name in ["first", "second"] {
+        assert_eq!(server.house.run(&["key", "revoke", name]).0, 0);
+    }
+    assert_eq!(server.house.run(&["key", "revoke", "first"]).0, 1);
+    asked(&first).assert_error(401, "INVALID_API_KEY");
+    // Without any key left, the door stays shut.
+    server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+    assert_eq!(server.get("/health").status, 200);
+}
+
+/// All that can be done to a box.
+const OF_A_BOX: [(&str, &str); 23] = [
+    ("GET", ""),
+    ("DELETE", ""),
+    ("PATCH", "/metadata"),
+    ("POST", "/pause"),
+    ("POST", "/renew-expiration"),
+    ("POST", "/snapshots"),
+    ("GET", "/endpoints/44772"),
+    ("GET", "/proxy/44772/ping"),
+    ("POST", "/proxy/44772/command"),
+    ("GET", "/proxy/44772/proxy/44772/ping"),
+    ("GET", "/proxy/8000/"),
+    ("POST", "/exec"),
+    ("GET", "/tools"),
+    ("POST", "/tools/shell"),
+    ("POST", "/fork"),
+    ("POST", "/reset"),
+    ("POST", "/restore"),
+    ("GET", "/diff"),
+    ("GET", "/digest"),
+    ("GET", "/trace"),
+    ("GET", "/trace/verify"),
+    ("POST", "/replay"),
+    ("GET", "/networkpolicy"),
+];
+
+#[test]
+fn a_tenant_sees_what_is_his_and_nothing_else() {
+    let house = House::new(Mode::all()[0]);
+    let keys = [["red", "--tenant", "red"], ["blue", "--tenant", "blue"]].map(|args| key(&house, &args));
+    let all = key(&house, &["all", "--operator"]);
+    let server = Server::of(house, &[]);
+    let [red, blue] = [&keys[0], &keys[1]].map(|key| Somebody { server: &server, key });
+    let operator = Somebody { server: &server, key: &all };
+    let (mine, others, nobodys) = (red.create(), blue.create(), operator.create());
+
+    assert_eq!(red.ids("/v1/sandboxes"), [mine.as_str()]);
+    assert_eq!(blue.ids("/v1/sandboxes"), [others.as_str()]);
+    assert_eq!(operator.ids("/v1/sandboxes").len(), 3);
+    let of = |id: &str, path: &str| format!("/v1/sandboxes/{id}{path}");
+    let exec =
+        |who: &Somebody<'_>, id: &str| who.send("POST", &of(id, "/exec"), &json!({ "command": "true" }));
+    assert_eq!((exec(&red, &mine).status, exec(&operator, &mine).status), (200, 200));
+    let taken = red.send("POST", &of(&mine, "/snapshots"), &json!({})).json()["id"].clone();
+    let snapshot = taken.as_str().unwrap();
+    let fork = red.send("POST", &of(&mine, "/fork"), &json!({})).json();
+    let fork = fork["items"][0]["id"].as_str().unwrap();
+    assert!(red.ids("/v1/sandboxes").contains(&fork.to_owned()));
+
+    for id in [&mine, &nobodys, fork] {
+        for (method, path) in OF_A_BOX {
+            blue.send(method, &of(id, path), &json!({})).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+            let bare = format!("/sandboxes/{id}{path}");
+            blue.send(method, &bare, &json!({})).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+        }
+    }
+    // The same in other letters.
+    let odd = format!("/v1/sandboxes/%{:02x}{}", mine.as_bytes()[0], &mine[1..]);
+    blue.get(&odd).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    assert_eq!(red.get(&odd).status, 200);
+
+    // What a query or a body names.
+    let path = format!("/v1/snapshots/{snapshot}");
+    assert_eq!((red.get(&path).status, operator.get(&path).status), (200, 200));
+    blue.get(&path).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    blue.send("DELETE", &path, &json!({})).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    assert_eq!((red.ids("/v1/snapshots").len(), blue.ids("/v1/snapshots").len()), (1, 0));
+    let from = json!({ "snapshotId": snapshot });
+    blue.send("POST", "/v1/sandboxes", &from).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    blue.send("POST", &of(&others, "/restore"), &from).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    for against in [snapshot, mine.as_str()] {
+        blue.get(&of(&others, &format!("/diff?against={against}"))).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    }
+    let record = json!({ "of": mine });
+    blue.send("POST", &of(&others, "/replay"), &record).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+
+    // A record outlives its box, and stays whose it was.
+    assert_eq!(red.send("DELETE", &of(&mine, ""), &json!({})).status, 204);
+    assert_eq!((red.get(&of(&mine, "/trace")).status, operator.get(&of(&mine, "/trace")).status), (200, 200));
+    blue.get(&of(&mine, "/trace")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+
+    // A token of one box opens no other.
+    let told = blue.get(&of(&others, "/endpoints/44772")).json();
+    let token = told["headers"]["OpenSandbox-Secure-Access"].as_str().unwrap();
+    let with =
+        |id: &str| server.request("GET", &execd(id, "/ping"), &[("opensandbox-secure-access", token)], b"");
+    assert_eq!((with(&others).status, with(fork).status), (200, 401));
+}
+
+#[test]
+fn tenants_are_held_to_their_quotas() {
+    let house = House::new(Mode::all()[0]);
+    let keys = [["red", "--tenant", "red"], ["blue", "--tenant", "blue"]].map(|args| key(&house, &args));
+    let settings = "[allowance]\nboxes = 2\n[tenants.blue]\nboxes = 0\nmemory_bytes = 300000000";
+    let server = server(house, settings);
+    let [red, blue] = [&keys[0], &keys[1]].map(|key| Somebody { server: &server, key });
+    let (first, _) = (red.create(), red.create());
+    red.try_create(json!({})).assert_error(403, "QUOTA_EXCEEDED");
+    red.send("POST", &format!("/v1/sandboxes/{first}/fork"), &json!({})).assert_error(403, "QUOTA_EXCEEDED");
+    let code = json!({ "language": "sh", "code": "true" });
+    red.send("POST", "/v1/execute", &code).assert_error(403, "QUOTA_EXCEEDED");
+    assert_eq!(red.send("DELETE", &format!("/v1/sandboxes/{first}"), &json!({})).status, 204);
+    red.create();
+    let memory = |bytes: u64| json!({ "resourceLimits": { "memory": bytes.to_string() } });
+    blue.try_create(json!({})).assert_error(403, "QUOTA_EXCEEDED");
+    blue.try_create(memory(300_000_001)).assert_error(403, "QUOTA_EXCEEDED");
+    let made = blue.try_create(memory(200_000_000));
+    // Where nothing enforces a limit of memory, a box with one is refused before it counts.
+    if made.status == 202 {
+        blue.try_create(memory(200_000_000)).assert_error(403, "QUOTA_EXCEEDED");
+    }
+}
+
+#[test]
+fn whoever_calls_too_often_is_told_when_to_try_again() {
+    let house = House::new(Mode::all()[0]);
+    let (red, all) = (key(&house, &["red", "--tenant", "red"]), key(&house, &["all", "--operator"]));
+    let server = server(house, "[allowance]\nrequests_per_s = 0.001\nburst = 3");
+    let (red, operator) = (Somebody { server: &server, key: &red }, Somebody { server: &server, key: &all });
+    for _ in 0..3 {
+        assert_eq!(red.get("/v1/sandboxes").status, 200);
+    }
+    let late = red.get("/v1/sandboxes");
+    late.assert_error(429, "RATE_LIMITED");
+    let seconds: u64 = late.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=1001).contains(&seconds), "{seconds}");
+    for _ in 0..10 {
+        assert_eq!(operator.get("/v1/sandboxes").status, 200);
+    }
+    assert!(operator.get("/metrics").text().contains("\nglasshouse_rate_limited_total 1\n"));
+}
+
+#[test]
+fn calls_are_counted_and_on_record_with_the_names_of_their_keys() {
+    let house = House::new(Mode::all()[0]);
+    let (red, all) = (key(&house, &["red-key", "--tenant", "red"]), key(&house, &["all", "--operator"]));
+    let mut server = Server::of(house, &[]);
+    {
+        let (red, operator) =
+            (Somebody { server: &server, key: &red }, Somebody { server: &server, key: &all });
+        red.create();
+        red.get("/v1/sandboxes?secret=hidden");
+        server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+        red.get("/metrics").assert_error(403, "OPERATORS_ONLY");
+        let told = operator.get("/metrics").text();
+        for line in ["glasshouse_boxes{state=\"running\"} 1", "glasshouse_requests_total{status=\"2xx\"} 2"] {
+            assert!(told.lines().any(|found| found == line), "{line}: {told}");
+        }
+    }
+    assert_eq!(server.stop(), Some(0));
+    let text = std::fs::read_to_string(server.house.home().join("server/audit.jsonl")).unwrap();
+    assert!(!text.contains("hidden") && !text.contains(&red) && !text.contains(&all));
+    let calls: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = calls.iter().map(|call| (&call["key"], &call["tenant"], &call["status"])).collect();
+    let (red, name, none) = (json!("red-key"), json!("red"), Value::Null);
+    let status = [202, 200, 401, 403].map(|status| json!(status));
+    assert_eq!(
+        seen[..4],
+        [
+            (&red, &name, &status[0]),
+            (&red, &name, &status[1]),
+            (&none, &none, &status[2]),
+            (&red, &name, &status[3])
+        ]
+    );
+    assert_eq!((&calls[0]["method"], &calls[0]["path"]), (&json!("POST"), &json!("/v1/sandboxes")));
+}
+
+#[test]
+fn clients_that_send_too_much_or_too_slowly_are_let_go_of() {
+    let house = House::new(Mode::all()[0]);
+    let server = server(house, "[bounds]\njson_bytes = 1000\nheader_timeout_ms = 200\nbody_timeout_ms = 200");
+    let large = json!({ "image": { "uri": "x".repeat(2000) } });
+    assert_eq!(server.send("POST", "/v1/sandboxes", &large).status, 413);
+    let mut rest = Vec::new();
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: ").unwrap();
+    // It ends, whatever is said: the other side has given up.
+    stream.read_to_end(&mut rest).unwrap();
+    let body = b"{\"image\"";
+    let headers = [("content-type", "application/json"), ("transfer-encoding", "chunked")];
+    let mut stream = server.open("POST", "/v1/sandboxes", &headers, b"");
+    stream.write_all(format!("{:x}\r\n", body.len()).as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    stream.write_all(b"\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn settings_that_nobody_knows_are_refused_and_all_are_told() {
+    let house = House::new(Mode::all()[0]);
+    let file = house.path().join("serve.toml");
+    std::fs::write(&file, "lisen = \"127.0.0.1:1\"").unwrap();
+    let (code, _, stderr) = house.run(&["serve", "--config", file.to_str().unwrap()]);
+    assert!(code == 1 && stderr.contains("lisen"), "{code} {stderr}");
+    let (code, _, stderr) = house.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert!(code == 1 && stderr.contains("without a key"), "{code} {stderr}");
+    let (code, told, _) = house.run(&["serve", "--show-config"]);
+    assert!(code == 0 && told.contains("[bounds]\n"));
+    // What is told is itself a file of settings.
+    std::fs::write(&file, told.replace("127.0.0.1:8080", "127.0.0.1:0")).unwrap();
+    let server = Server::of(house, &["--config", file.to_str().unwrap()]);
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn agents_over_http_reach_the_boxes_of_their_tenant() {
+    let house = House::new(Mode::all()[0]);
+    let keys = [["red", "--tenant", "red"], ["blue", "--tenant", "blue"]].map(|args| key(&house, &args));
+    let server = server(house, "[allowance]\nboxes = 1");
+    let call = |key: &str, name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+        let bearer = format!("Bearer {key}");
+        let accepts = ("accept", "application/json, text/event-stream");
+        let headers = [("content-type", "application/json"), accepts, ("authorization", bearer.as_str())];
+        let answer = server.request("POST", "/mcp", &headers, body.as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["result"].clone()
+    };
+    let made = call(&keys[0], "create_sandbox", json!({}));
+    let id = made["structuredContent"]["sandbox_id"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let shell = json!({ "sandbox_id": id, "command": "echo here" });
+    assert_eq!(call(&keys[0], "shell", shell.clone())["structuredContent"]["output"], "here\n");
+    assert_eq!(call(&keys[1], "shell", shell)["isError"], true);
+    assert_eq!(call(&keys[1], "list_sandboxes", json!({}))["structuredContent"], json!({ "sandboxes": [] }));
+    assert_eq!(
+        call(&keys[0], "fork_sandbox", json!({ "sandbox_id": id }))["isError"],
+        true,
+        "one is allowed"
+    );
+    let [red, blue] = [&keys[0], &keys[1]].map(|key| Somebody { server: &server, key });
+    assert_eq!((red.ids("/v1/sandboxes"), blue.ids("/v1/sandboxes").len()), (vec![id.to_owned()], 0));
+    let without = server.request("POST", "/mcp", &[("content-type", "application/json")], b"{}");
+    without.assert_error(401, "MISSING_API_KEY");
+}
