@@ -78,8 +78,8 @@ impl Server {
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }
-        stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
+        // At once: a server that answers before it has seen the body would break the connection off under us.
+        stream.write_all(&[format!("{head}\r\n").as_bytes(), body].concat()).unwrap();
         stream
     }
 

@@ -256,22 +256,27 @@ fn calls_are_counted_and_on_record_with_the_names_of_their_keys() {
 }
 
 #[test]
-fn clients_that_send_too_much_or_too_slowly_are_let_go_of() {
-    let house = House::new(Mode::all()[0]);
-    let server = server(house, "[bounds]\njson_bytes = 1000\nheader_timeout_ms = 200\nbody_timeout_ms = 200");
+fn clients_that_send_too_much_are_told() {
+    let server = server(House::new(Mode::all()[0]), "[bounds]\njson_bytes = 1000");
     let large = json!({ "image": { "uri": "x".repeat(2000) } });
     assert_eq!(server.send("POST", "/v1/sandboxes", &large).status, 413);
-    let mut rest = Vec::new();
+}
+
+#[test]
+fn clients_that_do_not_finish_a_head_are_let_go_of() {
+    // Nothing else is asked of this server: who is slow because the machine is would be let go of, too.
+    let server = server(House::new(Mode::all()[0]), "[bounds]\nheader_timeout_ms = 200");
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nhost: ").unwrap();
     // It ends, whatever is said: the other side has given up.
-    stream.read_to_end(&mut rest).unwrap();
-    let body = b"{\"image\"";
+    stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn clients_that_do_not_finish_a_body_are_let_go_of() {
+    let server = server(House::new(Mode::all()[0]), "[bounds]\nbody_timeout_ms = 200");
     let headers = [("content-type", "application/json"), ("transfer-encoding", "chunked")];
-    let mut stream = server.open("POST", "/v1/sandboxes", &headers, b"");
-    stream.write_all(format!("{:x}\r\n", body.len()).as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
-    stream.write_all(b"\r\n").unwrap();
+    let mut stream = server.open("POST", "/v1/sandboxes", &headers, b"1\r\n{\r\n");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
