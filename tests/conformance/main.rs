@@ -30,6 +30,7 @@ mod limits;
 mod lives;
 mod pause;
 mod ports;
+mod volumes;
 
 mod directories;
 mod editing;

@@ -250,3 +250,28 @@ fn a_paused_box_says_so_and_goes_on_when_it_is_resumed() {
         assert!(log.contains("pause") && log.contains("resume"), "{log}");
     });
 }
+
+#[test]
+fn a_volume_is_given_only_below_what_the_environment_names() {
+    each_mode(|house| {
+        let dir = house.path().join(format!("shared-{:?}", house.mode));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("file"), "of the host").unwrap();
+        let volume = format!("{}:/data:ro", dir.display());
+        let (code, _, stderr) = house.run(&["create", "--volume", &volume]);
+        assert!(code != 0 && stderr.contains("GLASSHOUSE_VOLUMES"), "{code} {stderr}");
+        let allowed = |args: &[&str]| {
+            let output =
+                house.glass(args).env("GLASSHOUSE_VOLUMES", format!("/no/such:{}", dir.display())).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let id = allowed(&["create", "--volume", &volume]).trim_end().to_owned();
+        assert_eq!(house.run(&["exec", &id, "--", "cat", "/data/file"]).1, "of the host");
+        let told = &json(&house.run(&["info", &id, "--json"]).1)["volumes"][0];
+        assert_eq!((told["path"].as_str(), told["read_only"].as_bool()), (Some("/data"), Some(true)));
+        assert!(house.run(&["info", &id]).1.contains(&volume));
+        assert_eq!(allowed(&["run", "--volume", &volume, "--", "cat", "/data/file"]), "of the host");
+    });
+}

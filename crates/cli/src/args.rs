@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
     ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind, RuntimeKind, Sandbox,
-    SandboxSpec, Sandboxes, Settings,
+    SandboxSpec, Sandboxes, Settings, Volume,
 };
 use glasshouse_trace::SecretPattern;
 
@@ -21,6 +21,9 @@ const CPUS_MAX: f64 = 8192.0;
 const CPUS_MIN: f64 = 0.01;
 /// The kernel's own bound (PID_MAX_LIMIT).
 const PIDS_MAX: u64 = 4 * 1024 * 1024;
+
+/// Directories below which boxes may be given some, separated by colons.
+const VOLUMES_VARIABLE: &str = "GLASSHOUSE_VOLUMES";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
@@ -41,7 +44,10 @@ pub(crate) struct Global {
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
-        Ok(Sandboxes::open_with(Settings { home: self.home()? }, crate::engine::settings())?)
+        let house = Sandboxes::open_with(Settings { home: self.home()? }, crate::engine::settings())?;
+        let below = std::env::var_os(VOLUMES_VARIABLE).unwrap_or_default();
+        house.allow_volumes(std::env::split_paths(&below).filter(|p| !p.as_os_str().is_empty()).collect())?;
+        Ok(house)
     }
 
     /// Where boxes are kept.
@@ -104,6 +110,10 @@ pub(crate) struct BoxOptions {
     /// The root cannot be written; /tmp is memory
     #[arg(long, help_heading = "Box")]
     read_only: bool,
+    /// A directory of this machine that the box may use, if it is below one that `GLASSHOUSE_VOLUMES` names
+    /// (like `/srv/data:/home/me/work`); no part of snapshots, digests and diffs, and shared by forks (repeatable)
+    #[arg(long, value_name = "HOST:PATH[:ro]", help_heading = "Box")]
+    volume: Vec<Volume>,
     /// What is put on record of each step: `commands` (what ran, what it wrote, how it ended), `steps` (and a
     /// digest of the files, and which of them changed) or `snapshots` (and a snapshot, for `glass jump`)
     /// [default: commands; with --deterministic, steps]
@@ -154,6 +164,15 @@ impl BoxOptions {
         })
     }
 
+    /// Volumes, by whole paths.
+    fn volumes(&self) -> Result<Vec<Volume>> {
+        let whole = |volume: &Volume| {
+            let host = std::path::absolute(&volume.host)?;
+            Ok(Volume::new(host, volume.path.clone(), volume.read_only))
+        };
+        self.volume.iter().map(whole).collect()
+    }
+
     /// What is put on record, if somebody said so.
     pub(crate) fn recording(&self) -> Option<Recording> {
         self.record
@@ -183,6 +202,7 @@ impl BoxOptions {
             }),
             deterministic: self.deterministic,
             redact: self.redact.clone(),
+            volumes: self.volumes()?,
             ..SandboxSpec::default()
         })
     }

@@ -79,6 +79,9 @@ struct Site {
     /// Where changes to the root go, if that is in memory.
     top: Option<OwnedFd>,
     trees: Vec<(String, OwnedFd)>,
+    volumes: Vec<(String, OwnedFd)>,
+    /// Who the box's root is on the host, if the owners of the layers are shifted.
+    box_root: Option<u32>,
     proc: Option<OwnedFd>,
     devpts: Option<OwnedFd>,
     knobs: Knobs,
@@ -273,6 +276,11 @@ fn receive_mounts(
             site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
         }
     }
+    for step in outside() {
+        if let Step::Volume { target, .. } = step {
+            site.volumes.extend(fds.next().map(|fd| (target.clone(), fd)));
+        }
+    }
     Ok(n > 0)
 }
 
@@ -294,7 +302,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             site.user_namespace = Some(on("user namespace", namespace::user_namespace(pid))?);
             Ok(())
         }
-        Step::Overlay { .. } => {
+        Step::Overlay { idmap, .. } => {
+            site.box_root = *idmap;
             let (root, top) = overlay::mount(step, site.user_namespace.as_ref(), site.workshop.as_ref())?;
             (site.root, site.top) = (Some(root), top);
             Ok(())
@@ -309,8 +318,18 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             site.trees.push((target.clone(), tree));
             Ok(())
         }
+        Step::Volume { source, target, read_only, idmap } => {
+            let attributes = Attributes { read_only: *read_only, ..Attributes::default() };
+            let volume = copy_checked(source, true)?;
+            on(&source.path, mount::set_attributes(volume.as_fd(), attributes, true))?;
+            if let (true, Some(namespace)) = (idmap, &site.user_namespace) {
+                on(&source.path, mount::map_owners(volume.as_fd(), namespace.as_fd(), true))?;
+            }
+            site.volumes.push((target.clone(), volume));
+            Ok(())
+        }
         Step::HandOver => {
-            let trees = site.trees.iter().map(|(_, fd)| fd);
+            let trees = site.trees.iter().chain(&site.volumes).map(|(_, fd)| fd);
             let mounts: Vec<BorrowedFd<'_>> =
                 site.root.iter().chain(&site.top).chain(trees).map(AsFd::as_fd).collect();
             let socket =
@@ -338,7 +357,9 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             on("mount namespace", namespace::enter(given(start, FdRole::MountNamespace)?))?;
             on("report", start.report(&Report::Changing))?;
             let leaves = fresh.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>();
-            site.left = swap::replace_root(root(site)?, (moved, &leaves), *quiet, *read_only)?;
+            let manner = swap::Manner { quiet: *quiet, read_only: *read_only };
+            let volumes = (site.volumes.as_slice(), site.box_root);
+            site.left = swap::replace_root(root(site)?, (moved, &leaves), volumes, manner)?;
             // It stands on its new root already: what fails now leaves neither the old state nor the new one.
             swap::refresh_all(start, fresh, *become_root).map_err(|stumble| Stumble { torn: true, ..stumble })
         }
@@ -366,6 +387,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             }
             Ok(())
         }
+        Step::AttachVolumes => attach_volumes(root(site)?, &site.volumes),
         Step::Proc { .. } => proc(site, step),
         Step::Dev { nodes, shm_bytes, ptys_max } => dev(site, nodes, *shm_bytes, *ptys_max),
         Step::Sys { files } => sys(site, files),
@@ -421,6 +443,15 @@ fn read_only() -> Attributes {
 fn root(site: &Site) -> Result<BorrowedFd<'_>, Stumble> {
     let root = site.root.as_ref().map(AsFd::as_fd);
     on("root", root.ok_or(io::Error::other("the plan mounts no root before it is used")))
+}
+
+/// Puts volumes where they belong, onto directories that are made if need be. No link is followed on the way.
+fn attach_volumes(root: BorrowedFd<'_>, volumes: &[(String, OwnedFd)]) -> StepResult {
+    for (target, volume) in volumes {
+        let place = on(target, mount::find_or_make_dir(root, target))?;
+        on(target, mount::attach(volume.as_fd(), place.as_fd()))?;
+    }
+    Ok(())
 }
 
 /// A detached copy of the mount at the source, if it still is what the host looked at.

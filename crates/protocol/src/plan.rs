@@ -162,6 +162,17 @@ pub enum Step {
         /// Show its owners shifted into the box's range, where the file system can.
         idmap: bool,
     },
+    /// Take a copy of a directory of the host that the box may use.
+    Volume {
+        /// The directory.
+        source: Source,
+        /// Where it will be, inside.
+        target: String,
+        /// It cannot be written.
+        read_only: bool,
+        /// Show its owners shifted into the box's range.
+        idmap: bool,
+    },
     /// Pass the mounts on to the box's first process and let it go.
     HandOver,
     /// Enter the user namespace of a box that lives, which gives us rights over the rest of it.
@@ -209,6 +220,8 @@ pub enum Step {
     AttachRoot,
     /// Attach the copies of host trees.
     AttachTrees,
+    /// Attach the volumes, after all that could cover them.
+    AttachVolumes,
     /// A file system of processes, with what leaks covered and what commands covered read-only.
     Proc {
         /// Covered by nothing.
@@ -278,6 +291,7 @@ impl Step {
             Step::MapIds { .. } => "id maps",
             Step::Overlay { .. } => "overlay root",
             Step::HostTree { .. } => "host tree",
+            Step::Volume { .. } => "volume",
             Step::HandOver => "hand-over",
             Step::EnterUser => "enter the user namespace",
             Step::LeaveTop { .. } => "leave the top to the guest",
@@ -290,6 +304,7 @@ impl Step {
             Step::Loopback => "loopback device",
             Step::AttachRoot => "attach root",
             Step::AttachTrees => "attach host trees",
+            Step::AttachVolumes => "attach volumes",
             Step::Proc { .. } => "mount /proc",
             Step::Dev { .. } => "mount /dev",
             Step::Sys { .. } => "mount /sys",

@@ -57,7 +57,7 @@ pub use sandboxes::{Cleaned, Sandboxes, Settings};
 pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, Recording, RuntimeKind, SandboxInfo, SandboxSpec,
-    SandboxState,
+    SandboxState, Volume,
 };
 pub use state::{
     Content, Diff, DiffOptions, Difference, DigestInfo, ExportOptions, Exported, Imported, Packed,

@@ -16,7 +16,7 @@ use crate::image;
 use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::docker::EngineSettings;
-use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes};
+use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes, volume};
 use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
 use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
@@ -45,6 +45,8 @@ struct Inner {
     chores: Mutex<JoinSet<()>>,
     /// Tools that are Rust values, for every box.
     tools: Mutex<Vec<RustTool>>,
+    /// Directories of the host below which boxes may be given some.
+    volumes: Mutex<Vec<PathBuf>>,
 }
 
 /// What was left behind, and is removed.
@@ -83,17 +85,19 @@ impl Sandboxes {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home, engine)?;
         let (children, chores, tools) = (Children::default(), Mutex::default(), Mutex::default());
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools }) })
+        let volumes = Mutex::default();
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools, volumes }) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
         tools::check(&spec, &self.rust_tools())?;
-        let (house, asked) = (self.clone(), spec.clone());
+        let (house, mut asked) = (self.clone(), spec.clone());
         let image = self.have_image(&spec.image).await?;
         let created = blocking(move || {
             let home = &house.inner.home;
+            house.admit_volumes(&mut asked)?;
             // Until the box is on record, nothing says that its layers are in use.
             let _share = home.store_shared()?;
             let base = image::resolve(home, &image)?;
@@ -140,6 +144,23 @@ impl Sandboxes {
         record.state("start", None, None, None);
         let link = Link::start(stream).await?;
         Ok(self.drive(info, link, record))
+    }
+
+    /// Allows boxes that are made from now on to be given directories below these of the host, and no others. They have to be
+    /// whole paths, and what leads to them has to be nobody else's to change.
+    pub fn allow_volumes(&self, below: Vec<PathBuf>) -> Result<()> {
+        if let Some(path) = below.iter().find(|path| !path.is_absolute()) {
+            let message = format!("{} cannot hold volumes: say the whole path", path.display());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        *self.inner.volumes.lock().unwrap_or_else(PoisonError::into_inner) = below;
+        Ok(())
+    }
+
+    /// Looks for the volumes of a box that is to be made, or refuses them.
+    pub(crate) fn admit_volumes(&self, spec: &mut SandboxSpec) -> Result<()> {
+        let allowed = self.inner.volumes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        volume::admit(spec, &allowed, &self.inner.home)
     }
 
     /// Gives every box of this house a further tool, as long as this process lives.

@@ -47,6 +47,53 @@ pub struct SandboxSpec {
     pub tools: ToolsSpec,
     /// Regular expressions of what is never put on record, beside the values of variables and well-known tokens.
     pub redact: Vec<String>,
+    /// Directories of the host that it is given, if the house allows them.
+    pub volumes: Vec<Volume>,
+}
+
+/// A directory of the host in a box. It is no part of the box's state, and forks share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Where it is on the host.
+    pub host: PathBuf,
+    /// Where it is in the box. A directory is made there if there is none.
+    pub path: String,
+    /// The box cannot write to it.
+    pub read_only: bool,
+    /// Device and inode of what was found there when the box was made: nothing else is ever mounted.
+    pub(crate) seen: Option<(u64, u64)>,
+}
+
+impl Volume {
+    /// A volume.
+    pub fn new(host: impl Into<PathBuf>, path: impl Into<String>, read_only: bool) -> Volume {
+        Volume { host: host.into(), path: path.into(), read_only, seen: None }
+    }
+}
+
+impl std::str::FromStr for Volume {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Volume> {
+        match text.split(':').collect::<Vec<_>>()[..] {
+            [host, path] if !host.is_empty() && !path.is_empty() => Ok(Volume::new(host, path, false)),
+            [host, path, how @ ("ro" | "rw")] if !host.is_empty() && !path.is_empty() => {
+                Ok(Volume::new(host, path, how == "ro"))
+            }
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "{text:?} is no volume; say HOST:PATH, or HOST:PATH:ro for one that cannot be written"
+                ),
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}{}", self.host.display(), self.path, if self.read_only { ":ro" } else { "" })
+    }
 }
 
 /// What is put on record of each step: of a command, or of a call of a tool.
@@ -366,11 +413,25 @@ pub struct SandboxInfo {
     pub tools: ToolsSpec,
     /// Regular expressions of what is never put on record.
     pub redact: Vec<String>,
+    /// Directories of the host that it was given.
+    pub volumes: Vec<Volume>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_is_read_as_it_is_written() {
+        for (text, read_only) in [("/a:/b", false), ("/a b:/c:ro", true)] {
+            let volume = text.parse::<Volume>().unwrap();
+            assert_eq!((volume.to_string().as_str(), volume.read_only), (text, read_only));
+        }
+        assert!(!"/a:/b:rw".parse::<Volume>().unwrap().read_only);
+        for text in ["", "/a", "/a:", ":/b", "/a:/b:", "/a:/b:rx", "/a:/b:ro:ro"] {
+            assert!(text.parse::<Volume>().is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn an_image_is_read_as_it_is_written() {

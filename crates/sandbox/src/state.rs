@@ -266,9 +266,12 @@ impl Sandboxes {
         forked: &Forked,
         forked_from: Option<String>,
     ) -> Result<Sandbox> {
-        let (house, asked, base) = (self.clone(), spec.clone(), forked.base.clone());
-        let created =
-            blocking(move || house.runtime(asked.runtime).create(&new_id()?, &asked, &base)).await?;
+        let (house, mut asked, base) = (self.clone(), spec.clone(), forked.base.clone());
+        let created = blocking(move || {
+            house.admit_volumes(&mut asked)?;
+            house.runtime(asked.runtime).create(&new_id()?, &asked, &base)
+        })
+        .await?;
         self.welcome(created, spec, forked_from).await
     }
 

@@ -26,6 +26,7 @@ Examples:
   glass create --name web --label team=red --timeout 5m
   glass create --image dir:/srv/alpine --read-only
   glass create --owner $$                     dies with this shell
+  GLASSHOUSE_VOLUMES=/srv glass create --volume /srv/data:/data:ro
   glass create --without-tool shell --tool-file tools.json
   glass create --repo https://host/it.git --commit v1.2 --setup 'make deps' --test 'make test'
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use glasshouse_sandbox::{Level, LimitInForce, SandboxInfo};
+use glasshouse_sandbox::{Level, LimitInForce, SandboxInfo, Volume};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -60,8 +60,14 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "uid_base": info.uid_base,
         "task": task::json(info.task.as_ref()),
         "redact": info.redact,
+        "volumes": info.volumes.iter().map(volume).collect::<Value>(),
         "tools": { "off": info.tools.off, "own": own_tools(info) },
     })
+}
+
+fn volume(volume: &Volume) -> Value {
+    let host = volume.host.to_string_lossy();
+    json!({ "host": host, "path": volume.path, "read_only": volume.read_only })
 }
 
 fn own_tools(info: &SandboxInfo) -> Vec<&str> {
@@ -109,6 +115,7 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.extend(info.task.iter().flat_map(task::rows));
     rows.extend((!info.tools.off.is_empty()).then(|| ("tools off", info.tools.off.join(", "))));
     rows.extend((!info.tools.own.is_empty()).then(|| ("own tools", own_tools(info).join(", "))));
+    rows.extend(info.volumes.iter().map(|volume| ("volume", volume.to_string())));
     rows.extend(info.redact.iter().map(|pattern| ("not recorded", pattern.clone())));
     rows.push(("created", format!("{} ago", words::age(info.created_ms))));
     rows.extend(info.ttl_ms.map(|ms| ("lives for", words::span(Duration::from_millis(ms)))));

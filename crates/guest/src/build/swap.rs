@@ -9,12 +9,21 @@ use super::*;
 /// A mount, and where it was.
 type Moved = (OwnedFd, OwnedFd);
 
+/// How a root is replaced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Only if nothing in the old one is open for writing.
+    pub(super) quiet: bool,
+    /// The new one cannot be written.
+    pub(super) read_only: bool,
+}
+
 /// Replaces the root. What the box had comes back: as long as it is held, the kernel need not clear it away.
 pub(super) fn replace_root(
     new: BorrowedFd<'_>,
     (moved, leaves): (&[String], &[&str]),
-    quiet: bool,
-    read_only_root: bool,
+    volumes: (&[(String, OwnedFd)], Option<u32>),
+    Manner { quiet, read_only: read_only_root }: Manner,
 ) -> Result<Vec<OwnedFd>, Stumble> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let old = on("/", rustix::fs::openat(CWD, "/", flags, Mode::empty()))?;
@@ -28,6 +37,7 @@ pub(super) fn replace_root(
     let done = attached
         .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
         .and_then(|()| leave_all(new, leaves, &mut way_back))
+        .and_then(|()| attach_as(new, volumes))
         .and_then(|()| match read_only_root {
             true => on("/", mount::set_attributes(new, read_only(), false)),
             false => Ok(()),
@@ -80,6 +90,15 @@ fn leave_all(new: BorrowedFd<'_>, paths: &[&str], way_back: &mut Vec<Moved>) -> 
         way_back.push((mounted, covered));
     }
     Ok(())
+}
+
+/// Attaches volumes to a root that is not in force yet. What is made for them there is made by the root of the box: where owners
+/// are shifted, that of the host is nobody.
+fn attach_as(new: BorrowedFd<'_>, (volumes, box_root): (&[(String, OwnedFd)], Option<u32>)) -> StepResult {
+    let Some(id) = box_root.filter(|_| !volumes.is_empty()) else { return attach_volumes(new, volumes) };
+    let lent = identity::set_fs_user(id, id).and_then(|()| caps::raise_permitted());
+    let done = on("root of the box", lent).and_then(|()| attach_volumes(new, volumes));
+    done.and(on("root again", identity::set_fs_user(0, 0).and_then(|()| caps::raise_permitted())))
 }
 
 /// Moves back what was moved, as much of it as goes. The first that does not is told.

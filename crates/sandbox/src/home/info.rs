@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
+use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState, Volume};
 use crate::task::TaskInfo;
 use crate::tools::ToolsSpec;
 
@@ -107,6 +107,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
         "tools": spec.tools.to_json(), "redact": spec.redact,
+        "volumes": spec.volumes.iter().map(volume_to_json).collect::<Vec<_>>(),
     })
 }
 
@@ -143,6 +144,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         task: value.get("task").and_then(TaskInfo::from_json),
         tools: ToolsSpec::from_json(value.get("tools"))?,
         redact: redact_of(value)?,
+        volumes: volumes_of(value)?,
         ..SandboxSpec::default()
     })
 }
@@ -226,7 +228,25 @@ fn info_from_json(value: &Value) -> Option<SandboxInfo> {
         task: value.get("task").and_then(TaskInfo::from_json),
         tools: ToolsSpec::from_json(value.get("spec").and_then(|spec| spec.get("tools")))?,
         redact: value.get("spec").map_or(Some(Vec::new()), redact_of)?,
+        volumes: value.get("spec").map_or(Some(Vec::new()), volumes_of)?,
     })
+}
+
+fn volume_to_json(volume: &Volume) -> Value {
+    let (host, path, seen) = (volume.host.to_string_lossy(), &volume.path, volume.seen);
+    json!({ "host": host, "path": path, "read_only": volume.read_only, "seen": seen })
+}
+
+/// Boxes of an older program have none.
+fn volumes_of(spec: &Value) -> Option<Vec<Volume>> {
+    let volume = |value: &Value| {
+        let text = |key: &str| value.get(key)?.as_str();
+        let number = |at: usize| value.get("seen")?.get(at)?.as_u64();
+        let seen = number(0).zip(number(1));
+        let read_only = value.get("read_only")?.as_bool()?;
+        Some(Volume { seen, ..Volume::new(text("host")?, text("path")?, read_only) })
+    };
+    spec.get("volumes").map_or(Some(Vec::new()), |volumes| volumes.as_array()?.iter().map(volume).collect())
 }
 
 /// Boxes of an older program have none.
@@ -251,6 +271,7 @@ mod tests {
         };
         let own = crate::tools::CommandTool::parse(r#"{"name": "x", "argv": ["cat"]}"#).unwrap();
         let tools = ToolsSpec { off: vec!["git".into()], own };
+        let volume = Volume { seen: Some((5, u64::MAX)), ..Volume::new("/srv/x", "/data", true) };
         let info = SandboxInfo {
             id: "abcdefgh".into(),
             name: Some("work".into()),
@@ -286,6 +307,7 @@ mod tests {
             task: Some(task.clone()),
             tools: tools.clone(),
             redact: vec!["corp-\\d+".into()],
+            volumes: vec![volume.clone()],
         };
         let spec = SandboxSpec {
             image,
@@ -298,6 +320,7 @@ mod tests {
             task: Some(task),
             tools,
             redact: vec!["corp-\\d+".into()],
+            volumes: vec![volume],
             ..SandboxSpec::default()
         };
         let pending = Pending { generation: 4, chain: vec!["x".into()], seals: Some("y".into()) };

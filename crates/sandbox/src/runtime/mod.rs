@@ -7,6 +7,7 @@ pub(crate) mod docker;
 pub(crate) mod native;
 mod process;
 mod start;
+pub(crate) mod volume;
 
 pub(crate) use start::reader;
 
@@ -185,6 +186,7 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         task: spec.task.clone(),
         tools: spec.tools.clone(),
         redact: spec.redact.clone(),
+        volumes: spec.volumes.clone(),
     };
     let given = Given { env: base.env.clone(), user: base.user.clone(), cwd: base.cwd.clone() };
     Ok(BoxRecord { info, spec: spec.clone(), given, mounted: base.chain.clone(), pending: None })

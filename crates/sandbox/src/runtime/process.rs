@@ -47,6 +47,7 @@ impl Process {
             (spec.user.is_some(), "another user"),
             (spec.deterministic, "a clock, random numbers and pids of its own (--deterministic)"),
             (spec.recording != Recording::Commands, "a state to be recorded (--record)"),
+            (!spec.volumes.is_empty(), "a volume"),
         ];
         if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {
             let message =

@@ -7,9 +7,10 @@
 //! | no new privileges, our filter | `SecurityOpt`, and the guest's own filter on top |
 //! | memory without swap, processes, CPU | `Memory` = `MemorySwap`, `PidsLimit`, `NanoCpus` |
 //! | /proc and /sys that tell nothing of the host | `MaskedPaths`, and a /sys of our making |
-//! | the host's files | only what is mounted here: the door, our /sys, and for the image `host` its programs, all read-only |
+//! | the host's files | only what is mounted here: the door, our /sys, for the image `host` its programs, all read-only; volumes |
 //!
-//! Nothing here is privileged, joins a namespace of the host, publishes a port or names a volume.
+//! Nothing here is privileged, joins a namespace of the host, publishes a port or names a volume of the engine's. Directories of the
+//! host that are volumes were looked at before, and are again before the box is let go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -231,7 +232,12 @@ fn mounts(hull: &Hull<'_>) -> Vec<Mount> {
     let own =
         own.into_iter().map(|(path, target)| bind(path.to_string_lossy().into_owned(), target.to_owned()));
     let trees = hull.trees.iter().map(|(source, target)| bind(source.path.clone(), format!("/{target}")));
-    own.chain(trees).collect()
+    // Below one of the host may be others, which stay out: engines do not make those read-only.
+    let volumes = hull.spec.volumes.iter().map(|volume| Mount {
+        read_only: Some(volume.read_only),
+        ..bind(volume.host.to_string_lossy().into_owned(), volume.path.clone())
+    });
+    own.chain(trees).chain(volumes).collect()
 }
 
 #[cfg(test)]

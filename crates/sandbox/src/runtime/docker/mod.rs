@@ -41,8 +41,9 @@ use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptions, RemoveContainerOptionsBuilder,
 };
 use glasshouse_linux::cgroup::{self, Limits as CgroupLimits, Membership, Trees};
+use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::process::{Resource, getrlimit};
-use glasshouse_linux::{landlock, process, seccomp};
+use glasshouse_linux::{landlock, mount, process, seccomp};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Plan, PlannedStep, Side, Step, Tracking};
 use glasshouse_protocol::{Rlimit, RlimitKind};
 
@@ -56,7 +57,7 @@ use crate::limits::{
 };
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
-use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
+use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
 use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME};
@@ -225,6 +226,7 @@ impl Docker {
         let (stream, pid) = porter.wait(&mut || self.sees_running(&name))?;
         let state = self.inspect(&name)?;
         self.check_guest(&state, pid)?;
+        check_volumes(&spec.volumes, pid)?;
         let mut parcel = Parcel::for_box(&claim, spec.owner)?;
         let tracking = self.place(id, pid, &claim, &mut parcel)?;
         let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
@@ -470,6 +472,33 @@ fn rlimits_of(pid: i32) -> Result<Vec<Rlimit>> {
     Ok(limits
         .map(|limit| Rlimit { value: limit.value.min(most(limit.kind).unwrap_or(u64::MAX)), ..limit })
         .collect())
+}
+
+/// The engine finds volumes by their names, and somebody else's box may have changed what these lead to. So what it has mounted
+/// has to be what was looked at, before anything in the container runs but the guest.
+fn check_volumes(volumes: &[Volume], pid: i32) -> Result<()> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let path = format!("/proc/{pid}/root");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, &path, flags, Mode::empty()).context(
+        "look at the volumes of the container, which takes the right to look at its first process (root's)",
+    )?;
+    for volume in volumes {
+        let place = mount::find(root.as_fd(), volume.path.trim_start_matches('/'));
+        let found = place.and_then(|place| mount::identity(place.as_fd()));
+        if found.ok() != volume.seen || volume.seen.is_none() {
+            let message = format!(
+                "the engine has not put {} at {}: it was replaced meanwhile, a link is on the way in the image, or the engine \
+                 is not one of this machine",
+                volume.host.display(),
+                volume.path
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    Ok(())
 }
 
 /// Who a container's root is on this host.

@@ -223,8 +223,8 @@ impl Native {
             pinned: spec.deterministic.then(|| pinned::pinned(id)),
             ..guest_config(spec)
         };
-        let read_only = spec.read_only;
-        let decisions = Decisions { base, top, generation, users, read_only, memory_bytes, guest };
+        let (read_only, volumes) = (spec.read_only, &spec.volumes);
+        let decisions = Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest };
         let mut plan = plan::plan(decisions);
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
@@ -372,6 +372,8 @@ fn told(failure: StepFailure, home: &Home) -> Error {
     let hint = probe::hint(&failure, home).map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("cannot build the box: step {} ({}): {why}{hint}", failure.step, failure.on);
     let kind = match failure.step.as_str() {
+        // A file system that cannot shift owners.
+        "volume" => ErrorKind::Unsupported,
         "namespaces" | "id maps" | "overlay root" | "mount /proc" | "system call filter" => {
             ErrorKind::Unsupported
         }

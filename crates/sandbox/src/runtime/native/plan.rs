@@ -10,6 +10,7 @@ use crate::home::UID_RANGE;
 use crate::image::Base;
 use crate::limits::{PTYS, SHM_BYTES, TMP_BYTES};
 use crate::runtime::native::pinned;
+use crate::spec::Volume;
 
 /// Files of /proc that tell of the host, or of the kernel, what a box need not know.
 pub(crate) const MASKED: [&str; 30] = [
@@ -88,6 +89,7 @@ pub(super) struct Decisions<'a> {
     pub(super) generation: u64,
     pub(super) users: Users,
     pub(super) read_only: bool,
+    pub(super) volumes: &'a [Volume],
     /// Memory of the box beside its disk, where that is limited for the box as a whole.
     pub(super) memory_bytes: Option<u64>,
     pub(super) guest: GuestConfig,
@@ -156,7 +158,21 @@ fn layers(decisions: &Decisions<'_>) -> Vec<Step> {
         idmap: idmap.is_some(),
     };
     // The host's trees first: a builder may be elsewhere when it has mounted the layers.
-    decisions.base.trees.iter().map(tree).chain([overlay]).collect()
+    decisions.base.trees.iter().map(tree).chain(volumes(decisions)).chain([overlay]).collect()
+}
+
+/// Each was looked at when the box was made; what is not that any more is not mounted.
+fn volumes(decisions: &Decisions<'_>) -> impl Iterator<Item = Step> {
+    let idmap = matches!(decisions.users, Users::Range { .. });
+    decisions.volumes.iter().map(move |volume| {
+        let (dev, ino) = volume.seen.unwrap_or_default();
+        Step::Volume {
+            source: Source { path: volume.host.to_string_lossy().into_owned(), dev, ino },
+            target: volume.path.trim_start_matches('/').into(),
+            read_only: volume.read_only,
+            idmap,
+        }
+    })
 }
 
 fn overlay_of(decisions: &Decisions<'_>, idmap: Option<u32>) -> Step {
@@ -193,6 +209,8 @@ pub(super) fn restack(decisions: &Decisions<'_>, swap: Swap) -> Plan {
         steps.push(Step::EnterUser);
     }
     steps.push(Step::PrivateMounts);
+    // Anew with each root: the box may have moved what was above those that it had.
+    steps.extend(volumes(decisions));
     steps.push(overlay_of(decisions, idmap));
     if let (Top::Memory { .. }, true) = (&decisions.top, swap.leave_top) {
         // Before there is anything to look at: whoever is killed between the two must not leave a top that none can reach.
@@ -258,6 +276,9 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     if is_pinned(decisions) {
         // Over what was mounted just now, and from where it is still in sight.
         add(pinned::step());
+    }
+    if !decisions.volumes.is_empty() {
+        add(Step::AttachVolumes);
     }
     add(Step::Pivot);
     if decisions.read_only {
@@ -338,7 +359,16 @@ mod tests {
         let top = Top::Directory(source("/top"));
         let guest = GuestConfig::default();
         let (generation, memory_bytes) = (0, None);
-        let plan = plan(Decisions { base: &base, top, generation, users, read_only, memory_bytes, guest });
+        let plan = plan(Decisions {
+            base: &base,
+            top,
+            generation,
+            users,
+            read_only,
+            volumes: &[],
+            memory_bytes,
+            guest,
+        });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
     }
 
@@ -401,7 +431,8 @@ mod tests {
             };
             let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
-            plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest }).steps
+            plan(Decisions { base, top, generation, users, read_only, volumes: &[], memory_bytes, guest })
+                .steps
         };
         let (plain, pinned) = (steps(false), steps(true));
         let place = |name| pinned.iter().position(|planned| planned.step.name() == name).unwrap();
@@ -434,7 +465,16 @@ mod tests {
             let top = Top::Directory(source("/top"));
             let (generation, read_only, memory_bytes) = (0, false, None);
             let base = &base;
-            kept_capabilities(&Decisions { base, top, generation, users, read_only, memory_bytes, guest })
+            kept_capabilities(&Decisions {
+                base,
+                top,
+                generation,
+                users,
+                read_only,
+                volumes: &[],
+                memory_bytes,
+                guest,
+            })
         };
         let one = Users::One { inside: 0, uid: 5, gid: 5 };
         assert_eq!(kept(Tracking::Cgroup, one), [5]);
@@ -448,7 +488,16 @@ mod tests {
         let rooms = |memory_bytes, read_only| {
             let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
-            let plan = plan(Decisions { base, top, generation, users, read_only, memory_bytes, guest });
+            let plan = plan(Decisions {
+                base,
+                top,
+                generation,
+                users,
+                read_only,
+                volumes: &[],
+                memory_bytes,
+                guest,
+            });
             let room = |planned: &PlannedStep| match &planned.step {
                 Step::Dev { shm_bytes, .. } => Some(*shm_bytes),
                 Step::Tmpfs { bytes, .. } => Some(*bytes),

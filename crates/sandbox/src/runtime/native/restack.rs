@@ -332,6 +332,7 @@ impl Native {
             generation,
             users,
             read_only: record.spec.read_only,
+            volumes: &record.spec.volumes,
             memory_bytes: limits.memory_beside_disk(),
             guest: GuestConfig::default(),
         };
