@@ -24,7 +24,7 @@ use glasshouse_protocol::limits::{
     KEPT_TOTAL_BYTES, STREAM_CREDIT, STREAMS_MAX,
 };
 use glasshouse_protocol::message::stream_kind;
-use glasshouse_protocol::plan::{FdRole, GuestConfig};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, LANDING_USER};
 use glasshouse_protocol::{
     ExecSpec, Exit, ExitReport, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream, Reply,
     Request, RlimitKind, VERSION,
@@ -182,7 +182,10 @@ impl Agent {
         let oom_events = counter("memory.events");
         let pids_events = counter("pids.events");
         let memory_peak = counter("memory.peak");
-        let tracker = Tracker::new(config.tracking, track, proc);
+        let mut tracker = Tracker::new(config.tracking, track, proc);
+        if config.apart.is_some() {
+            tracker = tracker.bridged();
+        }
         let tops = top.map(|top| (tracker.generation(), top)).into_iter().collect();
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,

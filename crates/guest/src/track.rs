@@ -49,6 +49,8 @@ pub(crate) struct Tracker {
     made: u64,
     /// The number of the mount that was our root when we last looked, and which root that was.
     root_seen: Cell<Option<(u64, u64)>>,
+    /// The engine executes bridges beside us, which are none of the box's: their parents are outside.
+    bridged: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,12 @@ struct Tag {
 impl Tracker {
     pub(crate) fn new(tracking: Tracking, tree: Option<OwnedFd>, proc: Option<OwnedFd>) -> Tracker {
         let (spare, lingering, root_seen) = (Vec::new(), Vec::new(), Cell::new(None));
-        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen }
+        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen, bridged: false }
+    }
+
+    /// The same where clients come by bridges.
+    pub(crate) fn bridged(self) -> Tracker {
+        Tracker { bridged: true, ..self }
     }
 
     /// Makes a mark for a command that is about to start.
@@ -118,8 +125,9 @@ impl Tracker {
     pub(crate) fn others(&self) -> Vec<(i32, bool)> {
         let Some(proc) = &self.proc else { return Vec::new() };
         let still = |pid: i32| {
-            let state = state_of(proc.as_fd(), pid)?;
-            (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
+            let (state, parent) = state_of(proc.as_fd(), pid)?;
+            let is_bridge = self.bridged && parent == 0;
+            (!is_bridge && !matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
         };
         pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
     }
@@ -376,14 +384,16 @@ fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
     entries.filter_map(|entry| number(entry.ok()?.file_name())).collect()
 }
 
-fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<u8> {
+/// What a process does, and who its parent is: nobody (0) if that one is outside.
+fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<(u8, i32)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = openat(proc, format!("{pid}/stat"), flags, Mode::empty()).ok()?;
     let mut buffer = [0; 128];
     let n = rustix::io::read(&file, &mut buffer[..]).ok()?;
     // The name may hold anything but is at most 64 bytes; the state stands after its last parenthesis.
     let at = buffer[..n].iter().rposition(|&byte| byte == b')')?;
-    buffer[..n].get(at + 2).copied()
+    let mut words = std::str::from_utf8(buffer[..n].get(at + 2..)?).ok()?.split(' ');
+    Some((*words.next()?.as_bytes().first()?, words.next()?.parse().ok()?))
 }
 
 /// A thread, and how often it was given a CPU and gave it back.

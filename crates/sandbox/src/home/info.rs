@@ -106,7 +106,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
-        "tools": spec.tools.to_json(), "redact": spec.redact,
+        "tools": spec.tools.to_json(), "redact": spec.redact, "engine_runtime": spec.engine_runtime,
     })
 }
 
@@ -143,6 +143,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         task: value.get("task").and_then(TaskInfo::from_json),
         tools: ToolsSpec::from_json(value.get("tools"))?,
         redact: redact_of(value)?,
+        engine_runtime: text("engine_runtime"),
         ..SandboxSpec::default()
     })
 }
@@ -293,6 +294,7 @@ mod tests {
             limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
             env: vec![("A".into(), "b\nc".into())],
             deterministic: true,
+            engine_runtime: Some("runsc".into()),
             owner: Some(3),
             recording: crate::spec::Recording::Steps,
             task: Some(task),

@@ -122,7 +122,7 @@ impl Docker {
 impl Docker {
     /// Removes the images of this home's snapshots that no record names.
     pub(super) fn drop_images(&self, used: &BTreeSet<String>) -> Result<usize> {
-        let label = format!("{LABEL_HOME}={}", self.home.tag()?);
+        let label = format!("{LABEL_HOME}={}", self.home_name()?);
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
         let images =
