@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Image, Limits, SandboxSpec, SnapshotOptions};
-use glasshouse_tests::engine::{Manner, PrivateEngine, mounts_below};
+use glasshouse_tests::engine::{Manner, PrivateEngine, left_of, mounts_below};
 use glasshouse_tests::skip;
 
 use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
@@ -212,6 +212,23 @@ fn an_engine_that_is_killed_takes_no_box_along_and_is_not_needed_by_its_commands
         assert_eq!(house.list().await.unwrap(), []);
         engine.end();
         assert_eq!(mounts_below(&dir), Vec::<std::path::PathBuf>::new(), "the directory can be removed");
+    });
+}
+
+#[test]
+fn an_engine_of_a_test_that_failed_leaves_nothing() {
+    perform(async |stage| {
+        let dir = stage.place();
+        let engine = PrivateEngine::start(&dir).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = house.create(SandboxSpec { owner: None, ..spec() }).await.unwrap();
+        let first = std::path::PathBuf::from(format!("/proc/{}/ns", sandbox.info().pid));
+        assert!(first.exists() && !left_of(&dir).is_empty());
+        // As at the end of a panic.
+        drop(engine);
+        assert_eq!(left_of(&dir), Vec::<i32>::new());
+        assert!(std::fs::read_link(first.join("mnt")).is_err(), "what ran in it is gone, too");
+        assert_eq!(mounts_below(&dir), Vec::<std::path::PathBuf>::new());
     });
 }
 

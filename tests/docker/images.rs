@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use glasshouse_sandbox::{ErrorKind, Exit, Image, SandboxSpec};
+use glasshouse_sandbox::{ErrorKind, Exit, Image, Sandbox, SandboxSpec, SnapshotOptions};
 use glasshouse_tests::{House, Mode};
 
 use crate::stage::{argv, perform, run, spec, stdout_of};
@@ -65,6 +65,44 @@ fn the_images_environment_and_directory_are_the_commands_and_its_health_check_is
             &stage.containers()[0],
         ]);
         assert_eq!(String::from_utf8(health.stdout).unwrap().trim(), r#"["NONE"]"#);
+    });
+}
+
+#[test]
+fn what_is_written_to_a_volume_of_the_image_is_part_of_the_state_and_goes_with_the_box() {
+    perform(async |stage| {
+        let tree = bare(stage.dir.path());
+        std::fs::create_dir(tree.join("data")).unwrap();
+        std::fs::write(tree.join("data/given"), "by the image").unwrap();
+        stage.engine.import(&tree, "glass-test/plain:1");
+        let made = stage.engine.docker(&["create", "glass-test/plain:1", "/none"]);
+        let id = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        let changes = ["-c", r#"VOLUME ["/data", "/new"]"#, "-c", "ENV COLOUR=blue"];
+        let words = [&["commit"][..], &changes, &[&id, "glass-test/volumes:1"]].concat();
+        assert!(stage.engine.docker(&words).status.success());
+        stage.engine.docker(&["rm", &id]);
+        let sandbox = stage.of_image("glass-test/volumes:1").await;
+        let read = async |of: &Sandbox, path: &str| of.read_file(path, 0, None).await.unwrap();
+        assert_eq!(read(&sandbox, "/data/given").await, b"by the image");
+        for path in ["/data/x", "/new/x"] {
+            sandbox.write_file(path, b"one", None).await.unwrap();
+        }
+        let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
+        sandbox.write_file("/data/x", b"two", None).await.unwrap();
+        let fork = sandbox.fork(1).await.unwrap().remove(0);
+        assert_eq!(read(&fork, "/data/x").await, b"two");
+        sandbox.restore(&snapshot.id).await.unwrap();
+        for path in ["/data/x", "/new/x"] {
+            assert_eq!(read(&sandbox, path).await, b"one", "{path}");
+        }
+        let colour = run(&sandbox, argv(&["/busybox", "sh", "-c", "echo $COLOUR"])).await;
+        assert_eq!(colour.stdout.bytes, b"blue\n");
+        let mounts = ["inspect", "-f", r#"{{range .Mounts}}{{.Type}} {{end}}"#, &stage.containers()[0]];
+        let mounts = String::from_utf8(stage.engine.docker(&mounts).stdout).unwrap();
+        assert!(!mounts.contains("volume"), "{mounts}");
+        for one in [fork, sandbox] {
+            one.destroy().await.unwrap();
+        }
     });
 }
 
@@ -188,8 +226,7 @@ fn a_directory_of_the_host_is_an_image_too() {
         let tree = bare(stage.dir.path());
         std::fs::write(tree.join("note"), "one").unwrap();
         let of = || SandboxSpec { image: Image::Directory(tree.clone()), ..spec() };
-        let note =
-            async |sandbox: &glasshouse_sandbox::Sandbox| sandbox.read_file("/note", 0, None).await.unwrap();
+        let note = async |sandbox: &Sandbox| sandbox.read_file("/note", 0, None).await.unwrap();
         let first = stage.create(of()).await;
         assert_eq!(note(&first).await, b"one");
         first.write_file("/note", b"box", None).await.unwrap();

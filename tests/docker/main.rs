@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is test code")]
 
+mod far;
 mod fates;
 mod images;
 mod podman;

@@ -7,7 +7,7 @@ use glasshouse_sandbox::{
     EngineSettings, ExecOutput, ExecSpec, Exit, Image, Program, RuntimeKind, Sandbox, SandboxSpec, Sandboxes,
     Settings,
 };
-use glasshouse_tests::engine::{TestEngine, engine};
+use glasshouse_tests::engine::{TestEngine, clear, engine};
 use glasshouse_tests::{scratch, skip};
 
 /// The longest that one test may take before it counts as hanging.
@@ -53,6 +53,13 @@ pub(crate) fn open(home: &Path, host: &str) -> Sandboxes {
 pub(crate) fn spec() -> SandboxSpec {
     // Should a test fail, its boxes go with it.
     SandboxSpec { runtime: RuntimeKind::Docker, owner: Some(std::process::id()), ..SandboxSpec::default() }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // A test that failed may have left an engine's containers.
+        clear(self.dir.path());
+    }
 }
 
 impl Stage {
@@ -101,13 +108,19 @@ impl Stage {
 
     /// What the engine lists with the label of this house.
     fn listed(&self, what: &[&str]) -> Vec<String> {
-        use std::os::unix::fs::MetadataExt;
-        let meta = std::fs::metadata(self.dir.path().join("home")).unwrap();
-        let label = format!("label=glasshouse.home={:x}-{:x}", meta.dev(), meta.ino());
+        let Some(label) = label_of(&self.dir.path().join("home")) else { return Vec::new() };
         let listed = self.engine.docker(&[what, &["-aq", "--no-trunc", "--filter", &label]].concat());
         assert!(listed.status.success(), "{listed:?}");
         String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
     }
+}
+
+/// What the engine finds all by that is of a home; none if it never had a container.
+pub(crate) fn label_of(home: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let name = std::fs::read_to_string(home.join("engine/name")).ok()?;
+    let meta = std::fs::metadata(home).unwrap();
+    Some(format!("label=glasshouse.home={:x}-{:x}-{name}", meta.dev(), meta.ino()))
 }
 
 pub(crate) fn argv(words: &[&str]) -> ExecSpec {

@@ -255,19 +255,66 @@ impl PrivateEngine {
 
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
-        use glasshouse_linux::rustix::mount::{UnmountFlags, unmount};
         // One that was ended is gone already.
         let _ = self.engine.kill();
         let _ = self.engine.wait();
-        if self.leaves_mounts {
-            return;
-        }
-        // An engine mounts its data on itself, and leaves that to the next one if it was killed. The next one takes it for
-        // somebody else's, and leaves it for good; a directory with a mount in it cannot be removed.
-        for place in mounts_below(&self.dir) {
-            let _ = unmount(&place, UnmountFlags::DETACH);
+        if !self.leaves_mounts {
+            clear(&self.dir);
         }
     }
+}
+
+/// Ends what engines in a directory have left: who looks after their containers, and what runs in these, when a test has
+/// failed; and their mounts.
+pub fn clear(dir: &Path) {
+    use glasshouse_linux::rustix::mount::{UnmountFlags, unmount};
+    use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
+    let since = Instant::now();
+    loop {
+        let left = left_of(dir);
+        if left.is_empty() || since.elapsed() > START_MAX {
+            break;
+        }
+        for pid in left.into_iter().filter_map(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    // An engine mounts its data on itself, and leaves that to the next one if it was killed. The next one takes it for
+    // somebody else's, and leaves it for good; a directory with a mount in it cannot be removed.
+    for place in mounts_below(dir) {
+        let _ = unmount(&place, UnmountFlags::DETACH);
+    }
+}
+
+/// Processes that were started with a path in this directory as one of their words, and all that descend from them.
+pub fn left_of(dir: &Path) -> Vec<i32> {
+    let dir = dir.to_string_lossy().into_owned();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let look = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut words = stat.rsplit_once(") ")?.1.split(' ');
+        let (state, parent) = (words.next()?, words.next()?.parse::<i32>().ok()?);
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let named = String::from_utf8_lossy(&line).contains(&dir);
+        // The dead wait for whoever collects them.
+        (state != "Z" && state != "X").then_some((pid, parent, named))
+    };
+    let all: Vec<(i32, i32, bool)> = pids.filter_map(look).collect();
+    let own = std::process::id() as i32;
+    let mut left: Vec<i32> =
+        all.iter().filter(|(pid, _, named)| *named && *pid != own).map(|(pid, ..)| *pid).collect();
+    let mut at = 0;
+    while at < left.len() {
+        let parent = left[at];
+        let children = all.iter().filter(|(pid, of, _)| *of == parent && *pid != own).map(|(pid, ..)| *pid);
+        let new: Vec<i32> = children.filter(|pid| !left.contains(pid)).collect();
+        left.extend(new);
+        at += 1;
+    }
+    left
 }
 
 /// What is mounted below a directory, the last first.

@@ -98,6 +98,10 @@ pub(crate) struct BoxOptions {
     #[arg(long, value_name = "RUNTIME", default_value = "native", value_parser = runtime())]
     #[arg(help_heading = "Box")]
     runtime: RuntimeKind,
+    /// The engine's runtime for its container, like `runsc`, with --runtime docker [default: what
+    /// `GLASSHOUSE_DOCKER_RUNTIME` says, or the engine's own]
+    #[arg(long, value_name = "NAME", help_heading = "Box")]
+    engine_runtime: Option<String>,
     /// How strongly it must be isolated at least, or nothing is created [default: full]
     #[arg(long, value_name = "LEVEL", value_parser = level(), help_heading = "Box")]
     min_level: Option<Level>,
@@ -184,6 +188,7 @@ impl BoxOptions {
             image: self.image()?.unwrap_or_default(),
             runtime: self.runtime,
             min_level: self.min_level,
+            engine_runtime: self.engine_runtime.clone(),
             limits: Limits {
                 memory_bytes: self.memory,
                 cpus: self.cpu,

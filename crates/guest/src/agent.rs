@@ -26,7 +26,7 @@ use glasshouse_protocol::limits::{
     KEPT_TOTAL_BYTES, STREAM_CREDIT, STREAMS_MAX,
 };
 use glasshouse_protocol::message::stream_kind;
-use glasshouse_protocol::plan::{FdRole, GuestConfig};
+use glasshouse_protocol::plan::{FdRole, GuestConfig, LANDING_USER};
 use glasshouse_protocol::{
     ExecSpec, Exit, ExitReport, Failure, FailureKind, FileResult, Hello, Killer, NotStarted, OutputStream,
     Reply, Request, RlimitKind, VERSION,
@@ -158,6 +158,11 @@ pub(crate) fn run(built: Built) -> Result<()> {
     }
 }
 
+/// The largest number of a process that there is here.
+fn pid_max() -> Option<i32> {
+    std::fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()
+}
+
 impl Agent {
     fn new(built: Built) -> Result<Agent> {
         let Built { start, proc, devpts, knobs, namespaces, top } = built;
@@ -178,11 +183,7 @@ impl Agent {
             let limit = Rlimit { current: Some(limit.value), maximum: Some(limit.value) };
             rustix::process::setrlimit(Resource::Nproc, limit)?;
         }
-        let pid_max = match config.pinned {
-            Some(_) => std::fs::read_to_string("/proc/sys/kernel/pid_max").ok(),
-            None => None,
-        };
-        let pid_max = pid_max.and_then(|text| text.trim().parse().ok()).unwrap_or(PID_MAX);
+        let pid_max = config.pinned.as_ref().and_then(|_| pid_max()).unwrap_or(PID_MAX);
         let own_uid = rustix::process::getuid().as_raw();
         let track = fds.take(FdRole::Track);
         let tree = track.as_ref().filter(|_| fds.take(FdRole::First).is_some());
@@ -191,7 +192,10 @@ impl Agent {
         let oom_events = counter("memory.events");
         let pids_events = counter("pids.events");
         let memory_peak = counter("memory.peak");
-        let tracker = Tracker::new(config.tracking, track, proc);
+        let mut tracker = Tracker::new(config.tracking, track, proc);
+        if config.apart.is_some() {
+            tracker = tracker.bridged();
+        }
         let tops = top.map(|top| (tracker.generation(), top)).into_iter().collect();
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,

@@ -18,7 +18,9 @@ use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
-use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
+use glasshouse_protocol::plan::{
+    FdRole, KERNEL, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top,
+};
 use glasshouse_protocol::{Request, frame};
 
 use crate::startup::Startup;
@@ -137,7 +139,7 @@ pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     if start.plan.guest.pinned.is_some() {
         pin::check(&mut site);
     }
-    start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking) })?;
+    start.report(&Report::Ready { lacking: std::mem::take(&mut site.lacking), kernel: None })?;
     start.await_commit()?;
     let Site { proc, devpts, knobs, namespaces, top, .. } = site;
     Ok(Some(Built { start, proc, devpts, knobs, namespaces, top }))
@@ -161,7 +163,7 @@ pub(crate) fn restack(mut start: Startup) -> io::Result<()> {
             return fail(&start, index, &planned.step, stumble);
         }
     }
-    start.report(&Report::Ready { lacking: Vec::new() })
+    start.report(&Report::Ready { lacking: Vec::new(), kernel: None })
 }
 
 /// No walls: the guest serves where it is.
@@ -170,7 +172,7 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
     let _ = rustix::process::setsid();
     process::adopt_orphans()?;
     start.report(&Report::Spawned { pid: std::process::id() as i32 })?;
-    start.report(&Report::Ready { lacking: Vec::new() })?;
+    start.report(&Report::Ready { lacking: Vec::new(), kernel: None })?;
     start.await_commit()?;
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let memory_peak = rustix::fs::openat(CWD, "/proc/self/clear_refs", flags, Mode::empty()).ok();
@@ -179,7 +181,18 @@ pub(crate) fn outside(start: Startup) -> io::Result<Built> {
 }
 
 /// The walls of a container: they stand already. What is left to do is done by whoever lives behind them.
-pub(crate) fn within(start: Startup) -> io::Result<Built> {
+pub(crate) fn within(mut start: Startup) -> io::Result<Built> {
+    let lacking = start.look_around();
+    let release = || rustix::system::uname().release().to_string_lossy().into_owned();
+    let kernel = start.plan.guest.apart.as_ref().map(|_| release());
+    if kernel.is_some()
+        && let Err((on, source)) = start.check_kernel()
+    {
+        let errno = source.raw_os_error().unwrap_or(0);
+        let failure = StepFailure { index: 0, step: KERNEL.into(), on: on.into(), errno };
+        start.report(&Report::Failed(failure))?;
+        return Err(source);
+    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: &str| rustix::fs::openat(CWD, path, flags, Mode::empty());
     let mut site = Site { proc: Some(open("/proc")?), devpts: open("/dev/pts").ok(), ..Site::default() };
@@ -192,7 +205,7 @@ pub(crate) fn within(start: Startup) -> io::Result<Built> {
             return fail(&start, index, &planned.step, stumble);
         }
     }
-    start.report(&Report::Ready { lacking: Vec::new() })?;
+    start.report(&Report::Ready { lacking, kernel })?;
     start.await_commit()?;
     let Site { proc, devpts, knobs, namespaces, .. } = site;
     Ok(Built { start, proc, devpts, knobs, namespaces, top: None })

@@ -612,23 +612,28 @@ fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [Owned
     Ok((ends, [their_stdin, their_stdout, their_stderr]))
 }
 
-fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64, u64)> {
+/// The kernel's word for what is limited.
+pub(crate) fn resource(kind: RlimitKind) -> rustix::process::Resource {
     use rustix::process::Resource;
+    match kind {
+        RlimitKind::CpuSeconds => Resource::Cpu,
+        RlimitKind::FileBytes => Resource::Fsize,
+        RlimitKind::OpenFiles => Resource::Nofile,
+        RlimitKind::DataBytes => Resource::Data,
+        RlimitKind::AddressBytes => Resource::As,
+        RlimitKind::StackBytes => Resource::Stack,
+        RlimitKind::Processes => Resource::Nproc,
+        RlimitKind::CoreBytes => Resource::Core,
+        RlimitKind::PendingSignals => Resource::Sigpending,
+        RlimitKind::QueueBytes => Resource::Msgqueue,
+    }
+}
+
+fn kernel_limits(limits: &[Rlimit]) -> Vec<(u32, u64, u64)> {
     limits
         .iter()
         .map(|limit| {
-            let resource = match limit.kind {
-                RlimitKind::CpuSeconds => Resource::Cpu,
-                RlimitKind::FileBytes => Resource::Fsize,
-                RlimitKind::OpenFiles => Resource::Nofile,
-                RlimitKind::DataBytes => Resource::Data,
-                RlimitKind::AddressBytes => Resource::As,
-                RlimitKind::StackBytes => Resource::Stack,
-                RlimitKind::Processes => Resource::Nproc,
-                RlimitKind::CoreBytes => Resource::Core,
-                RlimitKind::PendingSignals => Resource::Sigpending,
-                RlimitKind::QueueBytes => Resource::Msgqueue,
-            };
+            let resource = resource(limit.kind);
             // At the soft limit of CPU time the kernel sends SIGXCPU, which says what happened; at the hard one SIGKILL.
             let hard = match limit.kind {
                 RlimitKind::CpuSeconds => limit.value.saturating_add(1),

@@ -3,11 +3,13 @@
 //! The walk: [`jail`] receives a plan, builds the walls step by step (`build`) and becomes PID 1 of the box. From then
 //! on it is the `agent`: one thread, one loop over one closed enum of causes. `connection` holds the bytes to and from
 //! each client, `exec` the commands, `output` what they wrote, `track` the means to kill exactly one of them, `files`
-//! the file operations, `carry` the programs that come over the link, and `user` who is who in the box.
+//! the file operations, `carry` the programs that come over the link, `bridge` how clients come from where no socket leads,
+//! and `user` who is who in the box.
 //!
 //! The guest does not know which runtime it lives in: what differs is in its plan.
 
 mod agent;
+mod bridge;
 mod build;
 mod carry;
 mod connection;
@@ -61,6 +63,18 @@ pub fn serve() -> io::Result<()> {
 pub fn contained() -> io::Result<()> {
     let start = startup::Startup::fetch()?;
     agent::run(build::within(start)?)
+}
+
+/// The same where no directory of the host's can be mounted: whoever brings the plan comes to us.
+pub fn apart() -> io::Result<()> {
+    let start = startup::Startup::await_visitor()?;
+    agent::run(build::within(start)?)
+}
+
+/// Joins stdin and stdout with the socket of the guest that lives in this container, until either has ended. `tied`: it is
+/// the end of the box when stdin ends.
+pub fn bridge(tied: bool) -> io::Result<()> {
+    bridge::run(tied)
 }
 
 /// Opens what its owner may not read, for whoever started it, until he is gone. It knows of no box.

@@ -3,12 +3,18 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
-use glasshouse_linux::{descriptor, namespace, process, rustix};
+use glasshouse_linux::cgroup::{self, Counters};
+use glasshouse_linux::rustix::event::{PollFd, PollFlags};
+use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use glasshouse_linux::rustix::net::SocketFlags;
+use glasshouse_linux::{descriptor, landlock, namespace, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{DOOR, DOOR_SOCKET, FdRole, Plan, Report};
+use glasshouse_protocol::plan::{Apart, DOOR, DOOR_SOCKET, FdRole, LANDING, LANDING_SOCKET, Plan, Report};
 
 use crate::build::SCRATCH;
+
+/// Clients that may wait to be let in, where the socket is ours.
+const BACKLOG: i32 = 64;
 
 /// The plan, what came with it, and the socket to the host.
 #[derive(Debug)]
@@ -64,11 +70,67 @@ impl Startup {
     pub(crate) fn fetch() -> io::Result<Startup> {
         begin()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let door = rustix::fs::openat(CWD, DOOR, flags, Mode::empty())?;
-        let host = descriptor::connect_at(door.as_fd(), DOOR_SOCKET)?;
+        // An engine that shows another directory in its place, or a copy of it, cannot lead us to the host.
+        let nobody =
+            |e| io::Error::new(io::ErrorKind::HostUnreachable, format!("nobody is at the door: {e}"));
+        let door = rustix::fs::openat(CWD, DOOR, flags, Mode::empty()).map_err(|e| nobody(e.into()))?;
+        let host = descriptor::connect_at(door.as_fd(), DOOR_SOCKET).map_err(nobody)?;
         // It was made to connect without waiting; what comes now is waited for.
         rustix::io::ioctl_fionbio(&host, false)?;
         Startup::receive_from(host, None)?.ok_or_else(closed)
+    }
+
+    /// In a container of an engine that sees nothing of the host, nothing of the host's can be shown to us: the host's side
+    /// is executed beside us by the engine (`bridge`) and comes to our socket. No descriptor comes that way, so what the
+    /// host would give us we open ourselves.
+    pub(crate) fn await_visitor() -> io::Result<Startup> {
+        begin()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let landing = rustix::fs::openat(CWD, LANDING, flags, Mode::empty())?;
+        let listener = descriptor::listen_at(landing.as_fd(), LANDING_SOCKET, BACKLOG)?;
+        // Who may come is decided by the directory.
+        rustix::fs::chmodat(&landing, LANDING_SOCKET, Mode::from_raw_mode(0o666), AtFlags::empty())?;
+        let mut start = loop {
+            rustix::event::poll(&mut [PollFd::new(&listener, PollFlags::IN)], None)?;
+            let Ok(host) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) else { continue };
+            // Whoever goes without a word was none.
+            if let Some(start) = Startup::receive_from(host, None)? {
+                break start;
+            }
+        };
+        let Counters { oom_events, pids_events, memory_peak } = cgroup::own_counters().unwrap_or_default();
+        for (role, fd) in [
+            (FdRole::Listener, Some(listener)),
+            (FdRole::OomEvents, oom_events),
+            (FdRole::PidsEvents, pids_events),
+            (FdRole::MemoryPeak, memory_peak),
+        ] {
+            start.fds.0.extend(fd.map(|fd| (role, fd)));
+        }
+        Ok(start)
+    }
+
+    /// Finds out what the host could not, if it could not. What is missing, each with its reason.
+    pub(crate) fn look_around(&mut self) -> Vec<String> {
+        let guest = &mut self.plan.guest;
+        let Some(Apart { landlock_abi_min }) = guest.apart else { return Vec::new() };
+        // We may not raise them.
+        for limit in &mut guest.rlimits {
+            let most = rustix::process::getrlimit(crate::exec::resource(limit.kind)).maximum;
+            limit.value = limit.value.min(most.unwrap_or(u64::MAX));
+        }
+        guest.landlock = landlock::abi() >= landlock_abi_min;
+        let lacking = "landlock: the engine's kernel has none, or an old one";
+        if guest.landlock { Vec::new() } else { vec![lacking.into()] }
+    }
+
+    /// Asks a kernel that the host has never seen for what we cannot do without; with an error, what it does not have.
+    pub(crate) fn check_kernel(&self) -> Result<(), (&'static str, io::Error)> {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        process::open(own).map_err(|e| ("pidfd_open", e))?;
+        let (flags, within) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::NO_MAGICLINKS);
+        let opened = rustix::fs::openat2(CWD, "/", flags, Mode::empty(), within);
+        opened.map(drop).map_err(|e| ("openat2", e.into()))
     }
 
     fn receive_from(host: OwnedFd, workshop: Option<OwnedFd>) -> io::Result<Option<Startup>> {

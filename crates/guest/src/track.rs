@@ -49,6 +49,8 @@ pub(crate) struct Tracker {
     made: u64,
     /// The number of the mount that was our root when we last looked, and which root that was.
     root_seen: Cell<Option<(u64, u64)>>,
+    /// The engine executes bridges beside us, which are none of the box's: their parents are outside.
+    bridged: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,12 @@ struct Tag {
 impl Tracker {
     pub(crate) fn new(tracking: Tracking, tree: Option<OwnedFd>, proc: Option<OwnedFd>) -> Tracker {
         let (spare, lingering, root_seen) = (Vec::new(), Vec::new(), Cell::new(None));
-        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen }
+        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen, bridged: false }
+    }
+
+    /// The same where clients come by bridges.
+    pub(crate) fn bridged(self) -> Tracker {
+        Tracker { bridged: true, ..self }
     }
 
     /// Makes a mark for a command that is about to start.
@@ -125,8 +132,9 @@ impl Tracker {
             return descendants(own).into_iter().filter(|&pid| pid != own).filter_map(still).collect();
         };
         let still = |pid: i32| {
-            let state = state_of(proc.as_fd(), pid)?;
-            (!matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
+            let (state, parent) = state_of(proc.as_fd(), pid)?;
+            let is_bridge = self.bridged && parent == 0;
+            (!is_bridge && !matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
         };
         pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
     }
@@ -383,14 +391,16 @@ fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
     entries.filter_map(|entry| number(entry.ok()?.file_name())).collect()
 }
 
-fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<u8> {
+/// What a process does, and who its parent is: nobody (0) if that one is outside.
+fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<(u8, i32)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = openat(proc, format!("{pid}/stat"), flags, Mode::empty()).ok()?;
     let mut buffer = [0; 128];
     let n = rustix::io::read(&file, &mut buffer[..]).ok()?;
     // The name may hold anything but is at most 64 bytes; the state stands after its last parenthesis.
     let at = buffer[..n].iter().rposition(|&byte| byte == b')')?;
-    buffer[..n].get(at + 2).copied()
+    let mut words = std::str::from_utf8(buffer[..n].get(at + 2..)?).ok()?.split(' ');
+    Some((*words.next()?.as_bytes().first()?, words.next()?.parse().ok()?))
 }
 
 /// A thread, and how often it was given a CPU and gave it back.
@@ -447,7 +457,7 @@ fn descendants(leader: i32) -> Vec<i32> {
 /// The state of a process of the host's that lives.
 fn living_state(pid: i32) -> Option<u8> {
     let proc = openat(rustix::fs::CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    state_of(proc.as_fd(), pid).filter(|state| !matches!(state, b'Z' | b'X'))
+    state_of(proc.as_fd(), pid).map(|(state, _)| state).filter(|state| !matches!(state, b'Z' | b'X'))
 }
 
 fn living_parent(pid: i32) -> Option<(i32, i32)> {

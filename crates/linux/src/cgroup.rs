@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-pub use membership::{Limited, Membership, of_process};
+pub use membership::{Counters, Limited, Membership, of_process, own_counters};
 use place::{Mount, enable};
 
 /// What a controller controls.

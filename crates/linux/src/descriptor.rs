@@ -215,11 +215,14 @@ pub fn fill_stdio(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Closes every descriptor from this number on. Only for a process that owns none of them any more: a fresh fork.
 pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: the call takes numbers. The caller is a fork that uses nothing but stdio from here on.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } != 0 {
+    if unsafe { libc::syscall(libc::SYS_close_range, first, FD_LAST, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
+
+/// The last number that a descriptor can have. gVisor takes what is above for negative.
+pub(crate) const FD_LAST: u32 = i32::MAX as u32;
 
 /// A descriptor for signals that are blocked for the whole process from now on.
 pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {

@@ -261,7 +261,7 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
         }
         rest += 1;
     }
-    call!(libc::SYS_close_range, rest, u32::MAX, 0);
+    call!(libc::SYS_close_range, rest, crate::descriptor::FD_LAST, 0);
     *stage = Stage::User;
     if let Some(user) = &command.user {
         if let Some(groups) = &user.groups {

@@ -25,6 +25,21 @@ pub const DOOR: &str = "/dev/.glasshouse";
 pub const DOOR_SOCKET: &str = "start";
 /// The guest's program in it.
 pub const DOOR_GUEST: &str = "guest";
+/// With this code the first process of a container ends if nobody waits behind its door.
+pub const NOBODY_AT_THE_DOOR: u8 = 3;
+
+/// Where a container's first process waits for the host, if the engine sees nothing of the host's files: a directory in
+/// memory that only [`LANDING_USER`] may enter, and who may enter everything.
+pub const LANDING: &str = "/dev/.glasshouse-landing";
+/// The socket in it.
+pub const LANDING_SOCKET: &str = "guest";
+/// Who bridges are (`glass-guest bridge`): nobody else in the box, so that no process of the box can touch them or come to
+/// the guest as they do.
+pub const LANDING_USER: u32 = 65_533;
+/// The step that fails on a kernel without what the guest needs.
+pub const KERNEL: &str = "kernel";
+/// What a bridge says first, when it has reached the guest.
+pub const BRIDGE_STANDS: u8 = b'!';
 
 /// All that the builder and the guest are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -407,6 +422,16 @@ pub struct GuestConfig {
     /// Two runs of the same commands are to give the same bytes.
     #[serde(default)]
     pub pinned: Option<Pinned>,
+    /// The host does not see where the guest is, which has to find out itself what it can have.
+    #[serde(default)]
+    pub apart: Option<Apart>,
+}
+
+/// What a guest needs to know that is where the host sees nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apart {
+    /// Landlock is used from this version on; where it is older, or missing, that is told.
+    pub landlock_abi_min: u32,
 }
 
 /// What is the same for every command of a deterministic box.
@@ -446,9 +471,12 @@ pub enum Report {
     Changing,
     /// Everything is built.
     Ready {
-        /// What could not be pinned, each with its reason.
+        /// What could not be pinned, or is missing where the host cannot look, each with its reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lacking: Vec<String>,
+        /// The release of its kernel, where the host cannot look.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kernel: Option<String>,
     },
     /// A step failed. The process has ended.
     Failed(StepFailure),

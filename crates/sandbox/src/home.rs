@@ -7,6 +7,7 @@
 //!   boxes/<id>/  alive        locked by the box's first process for as long as it lives; marked while it is paused
 //!                box.json     what the box is; written when it is ready, so a directory without it is a ruin
 //!                sock         the guest's socket
+//!                far          instead of both, if its first process is on another machine
 //!                top<n>/{u,w} what the box wrote since it was last restacked
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
@@ -22,7 +23,8 @@
 //!   trash/                    on its way out
 //!   engine/                   the guest's program as a file, and an empty directory, once there was a container
 //! ```
-//! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it.
+//! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it. A box on
+//! another machine holds no lock here; whoever runs it there is asked.
 
 mod info;
 
@@ -30,6 +32,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use glasshouse_linux::{descriptor, tree};
 
@@ -47,10 +50,23 @@ pub(crate) const UID_RANGE: u32 = 65_536;
 pub(crate) const UIDS: std::ops::Range<u64> =
     UID_FIRST as u64..UID_FIRST as u64 + UID_SLOTS as u64 * UID_RANGE as u64;
 
+/// In a box's directory: its first process is on another machine.
+pub(crate) const FAR: &str = "far";
+
+/// Says whether a box on another machine lives.
+type Elsewhere = dyn Fn(&str) -> bool + Send + Sync;
+
 /// The state directory.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Home {
     path: PathBuf,
+    elsewhere: Arc<OnceLock<Box<Elsewhere>>>,
+}
+
+impl std::fmt::Debug for Home {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Home").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// A box's directory while it is being made: taken away again unless it is kept.
@@ -100,7 +116,17 @@ impl Home {
             fs::set_permissions(&path, closed)
                 .context(format_args!("close {} to other users", path.display()))?;
         }
-        Ok(Home { path })
+        Ok(Home { path, elsewhere: Arc::default() })
+    }
+
+    /// Says who is asked about boxes on other machines. The first one who says so counts.
+    pub(crate) fn ask_elsewhere(&self, lives: impl Fn(&str) -> bool + Send + Sync + 'static) {
+        let _ = self.elsewhere.set(Box::new(lives));
+    }
+
+    /// Whether a box's first process is on another machine.
+    pub(crate) fn is_far(&self, id: &str) -> bool {
+        self.box_dir(id).join(FAR).exists()
     }
 
     pub(crate) fn path(&self, part: &str) -> PathBuf {
@@ -183,7 +209,10 @@ impl Home {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
             opened => {
                 let dir = opened.context(format_args!("open box {id}"))?;
-                descriptor::is_locked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))
+                let locked = descriptor::is_locked(dir.as_fd(), "alive");
+                let locked = locked.context(format_args!("look at box {id}"))?;
+                // Whoever makes it holds the lock himself, wherever it is going to be.
+                Ok(locked || (self.is_far(id) && self.elsewhere.get().is_some_and(|lives| lives(id))))
             }
         }
     }
@@ -440,7 +469,7 @@ impl Drop for Claim {
         if !self.kept {
             // By name as far as that goes, which needs no descriptor; a box that was never entered has nothing else.
             let dir = self.path();
-            for file in ["alive", "sock", "box.json", "box.json~", "upper"] {
+            for file in ["alive", "sock", "box.json", "box.json~", "upper", FAR] {
                 let _ = fs::remove_file(dir.join(file));
             }
             for part in ["top0/u", "top0/w", "top0", "work", ""] {

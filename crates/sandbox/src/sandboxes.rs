@@ -92,6 +92,10 @@ impl Sandboxes {
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
+        if spec.engine_runtime.is_some() && spec.runtime != RuntimeKind::Docker {
+            let message = "only boxes of the runtime `docker` have a runtime of an engine (--engine-runtime)";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         tools::check(&spec, &self.rust_tools())?;
         let (house, mut asked) = (self.clone(), spec.clone());
         let image = self.have_image(&spec.image).await?;
@@ -221,7 +225,9 @@ impl Sandboxes {
     /// A stream to the guest of a box, if its first process is another one than it was.
     fn another_guest(&self, id: &str, pid: i32) -> Option<UnixStream> {
         let info = self.inner.home.read_info(id).ok()??;
-        let lives = info.state.is_alive() && info.pid != pid;
+        // On another machine it may be the way to it alone that was lost.
+        let another = info.pid != pid || info.start_ticks == crate::runtime::ELSEWHERE;
+        let lives = info.state.is_alive() && another;
         if lives { self.inner.runtimes.get(info.runtime).connect(&info).ok() } else { None }
     }
 
@@ -239,10 +245,20 @@ impl Sandboxes {
                 return Err(Error::new(ErrorKind::Gone, message));
             }
         }
-        let link = Link::start(self.inner.runtimes.get(info.runtime).connect(&info)?).await?;
+        let link = self.reach(&info).await?;
         let mut record = self.record(&info, &[]);
         driver::collect_unrecorded(&link, &mut record).await?;
         Ok(self.drive(info, link, record))
+    }
+
+    /// A link to the guest of a box that lives.
+    async fn reach(&self, info: &SandboxInfo) -> Result<Link> {
+        let (house, to) = (self.clone(), info.clone());
+        let connect = move || house.inner.runtimes.get(to.runtime).connect(&to);
+        // On another machine it takes its time.
+        let stream =
+            if info.start_ticks == crate::runtime::ELSEWHERE { blocking(connect).await } else { connect() };
+        Link::start(stream?).await
     }
 
     /// What is known of a box, living or not yet cleaned up.
@@ -288,7 +304,7 @@ impl Sandboxes {
 
     /// Puts on record what ended in the box while nobody looked.
     async fn last_words(&self, info: &SandboxInfo, record: &mut Record) -> Result<()> {
-        let link = Link::start(self.inner.runtimes.get(info.runtime).connect(info)?).await?;
+        let link = self.reach(info).await?;
         driver::collect_unrecorded(&link, record).await
     }
 
@@ -420,6 +436,8 @@ impl Sandboxes {
                     cleaned.containers += 1;
                 }
             }
+            // They come again by themselves when they are needed. Without an engine there are none.
+            let _ = self.containers().drop_volumes();
             cleaned.directories = home.empty_trash()?;
             home.drop_links()?;
         }

@@ -37,6 +37,9 @@ pub struct SandboxSpec {
     pub read_only: bool,
     /// Two runs of the same commands give the same bytes, as far as that can be had.
     pub deterministic: bool,
+    /// The engine's runtime for the container (`runsc`, `kata-runtime`), if not the one that the engine's settings name, or its
+    /// default.
+    pub engine_runtime: Option<String>,
     /// The box ends when this process does.
     pub owner: Option<u32>,
     /// What is put on record of each step.

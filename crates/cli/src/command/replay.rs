@@ -55,7 +55,7 @@ pub(crate) struct Replay {
     /// Replay in this box, as it is, and keep it
     #[arg(long, value_name = "ID")]
     #[arg(conflicts_with_all = [
-        "image", "runtime", "min_level", "name", "label", "read_only", "record", "redact", "deterministic", "memory",
+        "image", "runtime", "engine_runtime", "min_level", "name", "label", "read_only", "record", "redact", "deterministic", "memory",
         "cpu", "pids", "disk", "output", "ttl", "env", "cwd", "user", "repo", "commit", "setup", "test", "repo_dir",
         "without_tool", "tool_file",
     ])]

@@ -216,6 +216,11 @@ impl Agent {
             Some(user) => Account::find(user)?,
             None => Account::own(),
         };
+        if self.config.apart.is_some() && account.uid == LANDING_USER {
+            let message = "is who connects the box with its host; on an engine that does not see the host's files, nobody \
+                else can be";
+            return Err(format!("user {LANDING_USER} {message}"));
+        }
         if self.config.switch_users {
             let ids = (account.uid, account.gid);
             return Ok((account, Some(ids)));

@@ -23,6 +23,17 @@ pub struct Membership {
     pub limited: Vec<Limited>,
 }
 
+/// Files that count what became of limits.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// A file with the counter `oom_kill`.
+    pub oom_events: Option<OwnedFd>,
+    /// A file with the counter `max` of refused processes.
+    pub pids_events: Option<OwnedFd>,
+    /// A file with the most memory ever held.
+    pub memory_peak: Option<OwnedFd>,
+}
+
 /// A v1 directory that limits a process.
 #[derive(Debug)]
 pub struct Limited {
@@ -52,15 +63,7 @@ pub fn of_process(pid: i32) -> io::Result<Membership> {
         let mount = mounts.iter().find(|mount| mount.has_v1(controller))?;
         below(mount, path_of(&own, controller)?)
     };
-    // Older kernels lack some of the counters; what they would tell is then not told.
-    let open = |controller: Controller, in_v1: &str, in_v2: &str| {
-        let file = match (v1(controller), &v2) {
-            (Some(dir), _) => dir.join(in_v1),
-            (None, Some(dir)) => dir.join(in_v2),
-            (None, None) => return None,
-        };
-        File::open(file).ok().map(OwnedFd::from)
-    };
+    let Counters { oom_events, pids_events, memory_peak } = counters(v1, v2.as_deref());
     let mut limited = Vec::new();
     for controller in [Controller::Memory, Controller::Cpu] {
         let top = mounts.iter().find(|mount| mount.has_v1(controller)).map(|mount| mount.point.as_path());
@@ -71,13 +74,41 @@ pub fn of_process(pid: i32) -> io::Result<Membership> {
             limited.push(Limited { tasks: tasks.into(), above: above.to_owned() });
         }
     }
-    Ok(Membership {
-        limited,
+    Ok(Membership { limited, oom_events, pids_events, memory_peak, v2 })
+}
+
+/// The counters of what limits this process, as far as it sees its cgroups. In a cgroup namespace of its own, where it is
+/// looks like the top.
+pub fn own_counters() -> io::Result<Counters> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let own = fs::read_to_string("/proc/self/cgroup")?;
+    let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
+    let v2 = mounts.iter().find(|mount| mount.kind == "cgroup2").and_then(|mount| {
+        let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+        below(mount, path)
+    });
+    let v1 = |controller: Controller| {
+        let mount = mounts.iter().find(|mount| mount.has_v1(controller))?;
+        below(mount, path_of(&own, controller)?)
+    };
+    Ok(counters(v1, v2.as_deref()))
+}
+
+/// Opens the counters, where each controller is. Older kernels lack some of them; what they would tell is then not told.
+fn counters(v1: impl Fn(Controller) -> Option<PathBuf>, v2: Option<&Path>) -> Counters {
+    let open = |controller: Controller, in_v1: &str, in_v2: &str| {
+        let file = match (v1(controller), v2) {
+            (Some(dir), _) => dir.join(in_v1),
+            (None, Some(dir)) => dir.join(in_v2),
+            (None, None) => return None,
+        };
+        File::open(file).ok().map(OwnedFd::from)
+    };
+    Counters {
         oom_events: open(Controller::Memory, "memory.oom_control", "memory.events"),
         pids_events: open(Controller::Pids, "pids.events", "pids.events"),
         memory_peak: open(Controller::Memory, "memory.max_usage_in_bytes", "memory.peak"),
-        v2,
-    })
+    }
 }
 
 /// The path of a v1 controller in the text of /proc/PID/cgroup.

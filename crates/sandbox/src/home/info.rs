@@ -106,7 +106,7 @@ fn spec_to_json(spec: &SandboxSpec) -> Value {
         },
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
-        "tools": spec.tools.to_json(), "redact": spec.redact,
+        "tools": spec.tools.to_json(), "redact": spec.redact, "engine_runtime": spec.engine_runtime,
         "volumes": spec.volumes.iter().map(volume_to_json).collect::<Vec<_>>(),
     })
 }
@@ -145,6 +145,7 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
         tools: ToolsSpec::from_json(value.get("tools"))?,
         redact: redact_of(value)?,
         volumes: volumes_of(value)?,
+        engine_runtime: text("engine_runtime"),
         ..SandboxSpec::default()
     })
 }
@@ -258,17 +259,21 @@ fn redact_of(spec: &Value) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_known_of_a_box_survives_the_disk() {
-        let image = crate::spec::Image::Directory("/srv/root".into());
-        let task = TaskInfo {
+    fn task() -> TaskInfo {
+        TaskInfo {
             repo: "https://host/r".into(),
             asked: "main".into(),
             commit: "ab".repeat(20),
             setup: vec!["make \"x\"".into()],
             test: None,
             dir: "/workspace".into(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_box_survives_the_disk() {
+        let image = crate::spec::Image::Directory("/srv/root".into());
+        let task = task();
         let own = crate::tools::CommandTool::parse(r#"{"name": "x", "argv": ["cat"]}"#).unwrap();
         let tools = ToolsSpec { off: vec!["git".into()], own };
         let volume = Volume { seen: Some((5, u64::MAX)), ..Volume::new("/srv/x", "/data", true) };
@@ -315,6 +320,7 @@ mod tests {
             limits: Limits { cpus: Some(0.5), ttl: Some(Duration::from_secs(3)), ..Limits::default() },
             env: vec![("A".into(), "b\nc".into())],
             deterministic: true,
+            engine_runtime: Some("runsc".into()),
             owner: Some(3),
             recording: crate::spec::Recording::Steps,
             task: Some(task),

@@ -57,8 +57,8 @@ pub struct Feature {
 pub(crate) struct Created {
     pub(crate) info: SandboxInfo,
     pub(crate) stream: UnixStream,
-    /// Its first process, which is a child of ours, or a container's.
-    pub(crate) pidfd: OwnedFd,
+    /// Its first process, which is a child of ours, or a container's. None if it is on another machine.
+    pub(crate) pidfd: Option<OwnedFd>,
 }
 
 /// What became of what a box had written.
@@ -90,8 +90,8 @@ pub(crate) struct Still<'a> {
 pub(crate) struct Children(Mutex<Vec<OwnedFd>>);
 
 impl Children {
-    pub(crate) fn add(&self, pidfd: OwnedFd) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pidfd);
+    pub(crate) fn add(&self, pidfd: Option<OwnedFd>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pidfd);
     }
 
     /// Collects those that have ended, and forgets those that somebody else has collected.
@@ -109,7 +109,7 @@ pub(crate) trait Runtime: Send + Sync {
     fn probe(&self) -> RuntimeReport;
     /// Makes a box. When this fails, nothing of it is left.
     fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created>;
-    /// A new stream to the guest of a living box. Does not wait.
+    /// A new stream to the guest of a living box. Does not wait, unless that is on another machine.
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream>;
     /// Makes a layer with this name of what the box has written.
     fn snapshot(&self, id: &str, layer: &str) -> Result<Taken>;
@@ -147,7 +147,12 @@ struct Facts {
     uid_base: Option<u32>,
     generation: u64,
     uncontrolled: Vec<String>,
+    /// Its first process is on another machine, and so is its number.
+    far: bool,
 }
+
+/// When the first process of a box started that is on another machine. No process of this one ever did then.
+pub(crate) const ELSEWHERE: u64 = u64::MAX;
 
 /// All that goes on record of a box whose first process has this number.
 fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -> Result<BoxRecord> {
@@ -167,7 +172,7 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
         root_image: base.image.clone(),
         created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
         pid,
-        start_ticks: process_start(pid)?,
+        start_ticks: if facts.far { ELSEWHERE } else { process_start(pid)? },
         limits: facts.limits,
         labels: spec.labels.clone(),
         owner: spec.owner,

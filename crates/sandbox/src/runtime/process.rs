@@ -151,12 +151,13 @@ impl Runtime for Process {
             uid_base: None,
             generation: 0,
             uncontrolled: Vec::new(),
+            far: false,
         };
         let record = describe(id, spec, base, ready.pid, facts)?;
         self.home.write_record(&record)?;
         let (stream, pidfd) = ready.commit()?;
         claim.keep();
-        Ok(Created { info: record.info, stream, pidfd })
+        Ok(Created { info: record.info, stream, pidfd: Some(pidfd) })
     }
 
     fn snapshot(&self, _: &str, _: &str) -> Result<Taken> {

@@ -132,6 +132,33 @@ pub(super) fn greet(
     Ok(Ready { pid, pidfd, lacking, stream, committed: false })
 }
 
+/// A guest on another machine that is ready, and waits for the word that it is on record.
+#[derive(Debug)]
+pub(super) struct FarReady {
+    /// What it does not have there, each with the reason.
+    pub(super) lacking: Vec<String>,
+    /// The release of the kernel that it sees.
+    pub(super) kernel: Option<String>,
+    stream: UnixStream,
+}
+
+impl FarReady {
+    /// The box is on record: lets the guest go.
+    pub(super) fn commit(mut self) -> Result<UnixStream> {
+        self.stream.write_all(b"!").context("tell the guest to go on")?;
+        Ok(self.stream)
+    }
+}
+
+/// The same where nobody of this machine can watch the guest. If it comes to nothing, whoever started it ends it.
+pub(super) fn greet_far(stream: UnixStream, plan: &Plan) -> std::result::Result<FarReady, Failed> {
+    let mut watch = Watch::new(Builder::met(stream));
+    watch.send(plan, &[])?;
+    watch.listen()?;
+    let Watch { lacking, kernel, builder, .. } = watch;
+    Ok(FarReady { lacking, kernel, stream: builder.keep() })
+}
+
 /// Has a builder carry out a plan that all runs in that one process. Its end is not waited for.
 pub(super) fn carry_out(
     builders: &Builders,
@@ -186,6 +213,7 @@ struct Watch {
     /// The builder had ended before it had read its plan.
     unread: bool,
     lacking: Vec<String>,
+    kernel: Option<String>,
     builder: Builder,
     decoder: Decoder,
 }
@@ -200,6 +228,7 @@ impl Watch {
             torn: false,
             unread: false,
             lacking,
+            kernel: None,
             builder,
             decoder,
         }
@@ -231,8 +260,8 @@ impl Watch {
                         self.spawned = Some((pid, pidfd));
                     }
                     Report::Changing => self.changing = true,
-                    Report::Ready { lacking } => {
-                        self.lacking = lacking;
+                    Report::Ready { lacking, kernel } => {
+                        (self.lacking, self.kernel) = (lacking, kernel);
                         self.builder.stream.set_read_timeout(None).context("use the stream to the guest")?;
                         return Ok(());
                     }

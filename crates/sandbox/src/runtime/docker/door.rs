@@ -25,6 +25,8 @@ use crate::home::Home;
 use crate::limits::{DOOR_LOOK, DOOR_TIMEOUT};
 use crate::runtime::native;
 
+use super::Unmade;
+
 /// The door of a box, in its directory.
 pub(super) fn door_of(home: &Home, id: &str) -> PathBuf {
     home.box_dir(id).join("door")
@@ -54,16 +56,26 @@ pub(super) fn make(home: &Home, id: &str) -> Result<()> {
     made.context(format_args!("make {}", sys.display()))
 }
 
+/// Takes both away again: the engine does not see them.
+pub(super) fn unmake(home: &Home, id: &str) -> Result<()> {
+    for dir in [door_of(home, id), sys_of(home, id)] {
+        fs::remove_dir_all(&dir).context(format_args!("remove {}", dir.display()))?;
+    }
+    Ok(())
+}
+
 fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir(dir).context(format_args!("make {}", dir.display()))?;
     let open = Permissions::from_mode(0o755);
     fs::set_permissions(dir, open).context(format_args!("open {}", dir.display()))
 }
 
+/// The file that has the home's name for engines.
+pub(super) const NAME: &str = "name";
+
 /// Whether a container was ever made of this home.
 pub(super) fn was_used(home: &Home) -> bool {
-    crate::home::names_in(&home.path("engine"))
-        .is_ok_and(|names| names.iter().any(|name| name.starts_with("guest-")))
+    home.path("engine").join(NAME).exists()
 }
 
 /// The guest's program as a file, one for the whole home: it is under its name when it is whole.
@@ -108,7 +120,10 @@ impl Porter {
 
     /// Waits for the guest: the stream to it, and who it is on this host. `lives` is asked now and then whether there is
     /// still somebody to wait for.
-    pub(super) fn wait(self, lives: &mut dyn FnMut() -> Result<()>) -> Result<(UnixStream, i32)> {
+    pub(super) fn wait(
+        self,
+        lives: &mut dyn FnMut() -> std::result::Result<(), Unmade>,
+    ) -> std::result::Result<(UnixStream, i32), Unmade> {
         let deadline = Instant::now() + DOOR_TIMEOUT;
         loop {
             let wait = Timespec { tv_sec: 0, tv_nsec: DOOR_LOOK.as_nanos() as i64 };
@@ -119,9 +134,9 @@ impl Porter {
                     if Instant::now() >= deadline {
                         let message = format!(
                             "cannot start the box: its container runs, and its guest did not come to the door in \
-                             {DOOR_TIMEOUT:?}; does the engine see the files of this host?"
+                             {DOOR_TIMEOUT:?}"
                         );
-                        return Err(Error::new(ErrorKind::Unsupported, message));
+                        return Err(Error::new(ErrorKind::Failed, message).into());
                     }
                 }
                 Ok(_) => {
@@ -131,7 +146,7 @@ impl Porter {
                     return Ok((UnixStream::from(stream), peer.pid.as_raw_nonzero().get()));
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Error::io("wait for the guest", e.into())),
+                Err(e) => return Err(Error::io("wait for the guest", e.into()).into()),
             }
         }
     }

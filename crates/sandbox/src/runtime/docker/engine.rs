@@ -1,6 +1,7 @@
 //! The way to an engine: where it is, which version both sides speak, and what its errors mean to us.
 //!
-//! Runtimes are asked from threads that may wait, so each call has an event loop of its own, which ends with it.
+//! Runtimes are asked from threads that may wait, so each call has an event loop of its own, which ends with it. Whoever
+//! asks from within another event loop asks through [`beside`].
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -48,11 +49,37 @@ pub(super) struct Engine {
     version: Arc<OnceLock<ClientVersion>>,
     podman: Arc<OnceLock<bool>>,
     remaps: Arc<OnceLock<bool>>,
+    /// It was found to see nothing of our files.
+    far: Arc<OnceLock<()>>,
+}
+
+/// Does something that has an event loop of its own on a thread of its own: the caller's may have one already.
+pub(super) fn beside<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("glass-engine".into()).spawn_scoped(scope, work);
+        let ended = thread.context("talk to the engine")?.join();
+        ended.unwrap_or_else(|_| Err(Error::new(ErrorKind::Failed, "talking to the engine came to nothing")))
+    })
 }
 
 impl Engine {
     pub(super) fn new(settings: EngineSettings) -> Engine {
-        Engine { settings, version: Arc::default(), podman: Arc::default(), remaps: Arc::default() }
+        Engine {
+            settings,
+            version: Arc::default(),
+            podman: Arc::default(),
+            remaps: Arc::default(),
+            far: Arc::default(),
+        }
+    }
+
+    /// Whether it is known to see nothing of our files.
+    pub(super) fn is_far(&self) -> bool {
+        self.far.get().is_some()
+    }
+
+    pub(super) fn note_far(&self) {
+        let _ = self.far.set(());
     }
 
     /// Where it is, in words.
@@ -136,23 +163,19 @@ impl Engine {
         &self,
         question: impl AsyncFnOnce(&Docker) -> std::result::Result<T, EngineError>,
     ) -> Result<std::result::Result<T, EngineError>> {
-        let loop_of_its_own = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("talk to the engine")?;
+        let loop_of_its_own = event_loop()?;
+        loop_of_its_own.block_on(async { Ok(question(&self.reach().await?).await) })
+    }
+
+    /// A way to it, in the words of a version that both sides speak.
+    pub(super) async fn reach(&self) -> Result<Docker> {
         self.check_address()?;
-        let client = self.client(HELLO_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
-        loop_of_its_own.block_on(async {
-            if self.version.get().is_none() {
-                let agreed = match client.clone().negotiate_version().await {
-                    Ok(client) => client.client_version(),
-                    Err(e) => return Err(self.told("agree on a version", e)),
-                };
-                let _ = self.version.set(agreed);
-            }
-            let client = self.client(ANSWER_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
-            Ok(question(&client).await)
-        })
+        if self.version.get().is_none() {
+            let client = self.client(HELLO_SECONDS_MAX).map_err(|e| self.told("reach it", e))?;
+            let agreed = client.negotiate_version().await.map_err(|e| self.told("agree on a version", e))?;
+            let _ = self.version.set(agreed.client_version());
+        }
+        self.client(ANSWER_SECONDS_MAX).map_err(|e| self.told("reach it", e))
     }
 
     fn client(&self, seconds_max: u64) -> std::result::Result<Docker, EngineError> {
@@ -170,7 +193,7 @@ impl Engine {
     }
 
     /// What an engine's error is to our caller.
-    fn told(&self, what: &str, error: EngineError) -> Error {
+    pub(super) fn told(&self, what: &str, error: EngineError) -> Error {
         let address = self.address();
         match error {
             EngineError::DockerResponseServerError { status_code, message } => {
@@ -214,6 +237,11 @@ impl Engine {
             other => Error::new(ErrorKind::Failed, format!("cannot {what}: {other}")),
         }
     }
+}
+
+/// An event loop of one thread's own.
+pub(super) fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("talk to the engine")
 }
 
 /// Whether an engine has this word among its security options.

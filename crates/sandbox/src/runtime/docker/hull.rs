@@ -9,18 +9,21 @@
 //! | /proc and /sys that tell nothing of the host | `MaskedPaths`, and a /sys of our making |
 //! | the host's files | only what is mounted here: the door, our /sys, for the image `host` its programs, all read-only; volumes |
 //!
-//! Nothing here is privileged, joins a namespace of the host, publishes a port or names a volume of the engine's. Directories of the
-//! host that are volumes were looked at before, and are again before the box is let go.
+//! Nothing here is privileged, joins a namespace of the host or publishes a port. The one volume that is named is ours: it
+//! has the guest's program in it, where the engine sees nothing of our files ([`Way::Far`]). There, /sys is the engine's with
+//! all of it covered but the container's own cgroups, from which the guest learns what became of limits. Directories of the host
+//! that are volumes were looked at before, and are again before the box is let go; an engine that sees nothing of our files is
+//! given none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, MountVolumeOptions, ResourcesUlimits,
 };
 use glasshouse_linux::caps::Cap;
-use glasshouse_protocol::plan::{DOOR, DOOR_GUEST, Source};
+use glasshouse_protocol::plan::{DOOR, DOOR_GUEST, LANDING, LANDING_USER, Source};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
@@ -58,10 +61,8 @@ pub(super) struct Hull<'a> {
     pub(super) image: &'a str,
     /// The directory that comes with the image.
     pub(super) cwd: &'a str,
-    /// The directory of the host that is the door.
-    pub(super) door: &'a Path,
-    /// The directory of the host that becomes /sys.
-    pub(super) sys: &'a Path,
+    /// How the guest comes in.
+    pub(super) way: Way<'a>,
     /// Trees of the host, and where they are shown.
     pub(super) trees: &'a [(Source, String)],
     /// The engine's runtime for containers.
@@ -72,6 +73,66 @@ pub(super) struct Hull<'a> {
     /// Limits of the first process that the engine has to be told, or it asks for more than it may give.
     pub(super) ulimits: Vec<(&'static str, i64)>,
 }
+
+/// How the guest comes into a container, and the host to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// Through directories of the host.
+    Door {
+        /// The one that is the door.
+        door: &'a Path,
+        /// The one that becomes /sys.
+        sys: &'a Path,
+    },
+    /// The engine sees nothing of the host: through this volume of the engine's, and a directory in memory.
+    Far {
+        /// Its name.
+        volume: &'a str,
+    },
+}
+
+impl Way<'_> {
+    fn is_far(self) -> bool {
+        matches!(self, Way::Far { .. })
+    }
+}
+
+/// What is covered below /sys where it is the engine's: all but `fs/cgroup`, as far as kernels call it something.
+const SYS_MASKED: [&str; 30] = [
+    "block",
+    "bus",
+    "class",
+    "dev",
+    "devices",
+    "firmware",
+    "hypervisor",
+    "kernel",
+    "module",
+    "power",
+    "fs/bpf",
+    "fs/btrfs",
+    "fs/cachefiles",
+    "fs/ceph",
+    "fs/cifs",
+    "fs/erofs",
+    "fs/ext4",
+    "fs/f2fs",
+    "fs/fuse",
+    "fs/gfs2",
+    "fs/jfs",
+    "fs/lustre",
+    "fs/nfs",
+    "fs/nilfs2",
+    "fs/ocfs2",
+    "fs/pstore",
+    "fs/resctrl",
+    "fs/selinux",
+    "fs/xfs",
+    "fs/zfs",
+];
+
+/// Bytes of the directory that has nothing in it but a socket.
+const LANDING_BYTES: u64 = 64 * 1024;
 
 /// Limits of a box in a container.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +204,10 @@ pub(super) fn body(hull: &Hull<'_>) -> ContainerCreateBody {
         // The guest; commands have the users that they have.
         user: Some("0:0".into()),
         image: Some(hull.image.into()),
-        entrypoint: Some(vec![format!("{DOOR}/{DOOR_GUEST}"), "contained".into()]),
+        entrypoint: Some(vec![
+            format!("{DOOR}/{DOOR_GUEST}"),
+            if hull.way.is_far() { "apart" } else { "contained" }.into(),
+        ]),
         cmd: Some(Vec::new()),
         // The engine makes it, if the image names one that it does not have.
         working_dir: Some(hull.cwd.into()),
@@ -160,7 +224,10 @@ pub(super) fn body(hull: &Hull<'_>) -> ContainerCreateBody {
 fn host_config(hull: &Hull<'_>) -> HostConfig {
     let Decided { memory_bytes, pids, cpus, disk_bytes, .. } = hull.limits;
     let caps = KEPT.iter().map(|(_, name)| *name).chain([TO_DROP]).map(str::to_owned).collect();
-    let masked: Vec<String> = native::MASKED.iter().map(|name| format!("/proc/{name}")).collect();
+    let mut masked: Vec<String> = native::MASKED.iter().map(|name| format!("/proc/{name}")).collect();
+    if hull.way.is_far() {
+        masked.extend(SYS_MASKED.map(|name| format!("/sys/{name}")));
+    }
     let read_only = native::READ_ONLY.iter().map(|name| format!("/proc/{name}")).collect();
     let ulimit = |name: &str, value: i64| ResourcesUlimits {
         name: Some(name.into()),
@@ -191,7 +258,7 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
         ulimits: Some(ulimits),
         shm_size: Some(SHM_BYTES.min(files_bytes) as i64),
         readonly_rootfs: Some(hull.spec.read_only),
-        tmpfs: Some(tmpfs(hull.spec.read_only, TMP_BYTES.min(files_bytes))),
+        tmpfs: Some(tmpfs(hull, TMP_BYTES.min(files_bytes))),
         mounts: Some(mounts(hull)),
         storage_opt: disk_bytes.map(|bytes| HashMap::from([("size".into(), bytes.to_string())])),
         // Its network is its own: low ports are no privilege there.
@@ -203,12 +270,16 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
     }
 }
 
-fn tmpfs(read_only: bool, tmp_bytes: u64) -> HashMap<String, String> {
-    let mut places = BTreeMap::from([
+fn tmpfs(hull: &Hull<'_>, tmp_bytes: u64) -> HashMap<String, String> {
+    let mut places = BTreeMap::from([match hull.way {
         // The engine would show the box's cgroups here.
-        ("/sys/fs/cgroup", "ro,noexec,nosuid,nodev,size=4096".to_owned()),
-    ]);
-    if read_only {
+        Way::Door { .. } => ("/sys/fs/cgroup", "ro,noexec,nosuid,nodev,size=4096".to_owned()),
+        Way::Far { .. } => {
+            let owner = format!("mode=0700,uid={LANDING_USER},gid={LANDING_USER}");
+            (LANDING, format!("rw,noexec,nosuid,nodev,size={LANDING_BYTES},{owner}"))
+        }
+    }]);
+    if hull.spec.read_only {
         places.insert("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes}"));
     }
     places.into_iter().map(|(place, options)| (place.to_owned(), options)).collect()
@@ -228,16 +299,54 @@ fn mounts(hull: &Hull<'_>) -> Vec<Mount> {
         }),
         ..Mount::default()
     };
-    let own = [(hull.door, DOOR), (hull.sys, "/sys")];
-    let own =
-        own.into_iter().map(|(path, target)| bind(path.to_string_lossy().into_owned(), target.to_owned()));
+    let own = match hull.way {
+        Way::Door { door, sys } => [(door, DOOR), (sys, "/sys")]
+            .map(|(path, target)| bind(path.to_string_lossy().into_owned(), target.to_owned()))
+            .to_vec(),
+        Way::Far { volume } => vec![guest_volume(volume, true)],
+    };
     let trees = hull.trees.iter().map(|(source, target)| bind(source.path.clone(), format!("/{target}")));
     // Below one of the host may be others, which stay out: engines do not make those read-only.
     let volumes = hull.spec.volumes.iter().map(|volume| Mount {
         read_only: Some(volume.read_only),
         ..bind(volume.host.to_string_lossy().into_owned(), volume.path.clone())
     });
-    own.chain(trees).chain(volumes).collect()
+    own.into_iter().chain(trees).chain(volumes).collect()
+}
+
+/// The volume with the guest's program, where that is looked for.
+fn guest_volume(name: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(name.into()),
+        target: Some(DOOR.into()),
+        read_only: Some(read_only),
+        // Nothing of the image's goes into it.
+        volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
+        ..Mount::default()
+    }
+}
+
+/// A container that never runs: files are put into the volume through it.
+pub(super) fn filler(home: &str, image: &str, volume: &str) -> ContainerCreateBody {
+    let body = idle(home, image);
+    let mounts = Some(vec![guest_volume(volume, false)]);
+    let host_config = body.host_config.map(|config| HostConfig { mounts, ..config });
+    ContainerCreateBody { host_config, ..body }
+}
+
+/// A container that never runs.
+pub(super) fn idle(home: &str, image: &str) -> ContainerCreateBody {
+    ContainerCreateBody {
+        image: Some(image.into()),
+        entrypoint: Some(vec![format!("{DOOR}/{DOOR_GUEST}")]),
+        cmd: Some(Vec::new()),
+        network_disabled: Some(true),
+        // It is of no box.
+        labels: Some(HashMap::from([(LABEL_HOME.into(), home.into())])),
+        host_config: Some(HostConfig { network_mode: Some("none".into()), ..HostConfig::default() }),
+        ..ContainerCreateBody::default()
+    }
 }
 
 #[cfg(test)]
@@ -245,7 +354,11 @@ mod tests {
     use super::super::profile;
     use super::*;
 
-    fn hull_of(spec: &SandboxSpec) -> ContainerCreateBody {
+    fn by_door() -> Way<'static> {
+        Way::Door { door: Path::new("/boxes/a/door"), sys: Path::new("/boxes/a/sys") }
+    }
+
+    fn hull_of(spec: &SandboxSpec, way: Way<'_>) -> ContainerCreateBody {
         let trees = [(Source { path: "/usr".into(), dev: 1, ino: 2 }, "usr".to_owned())];
         body(&Hull {
             id: "abcdefgh",
@@ -253,8 +366,7 @@ mod tests {
             spec,
             image: "sha256:00",
             cwd: "/",
-            door: Path::new("/home/boxes/abcdefgh/door"),
-            sys: Path::new("/home/boxes/abcdefgh/sys"),
+            way,
             trees: &trees,
             runtime: None,
             limits: &decide(&spec.limits).unwrap(),
@@ -265,24 +377,38 @@ mod tests {
 
     #[test]
     fn a_plain_box_is_hardened() {
-        let body = hull_of(&SandboxSpec::default());
-        let config = body.host_config.unwrap();
-        assert_eq!(config.network_mode.as_deref(), Some("none"));
-        assert_eq!(config.privileged, Some(false));
-        assert_eq!(config.cap_drop, Some(vec!["ALL".to_owned()]));
-        assert!(!config.cap_add.unwrap().iter().any(|cap| cap.contains("SYS_")));
-        assert_eq!(config.memory, config.memory_swap);
-        assert!(config.pids_limit.is_some_and(|pids| pids > 0));
-        assert!(config.security_opt.unwrap().contains(&"no-new-privileges".to_owned()));
-        assert!(config.mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
-        assert_eq!((config.binds, config.volumes_from, config.pid_mode), (None, None, None));
-        assert_eq!((config.userns_mode, config.uts_mode, config.devices), (None, None, None));
+        for way in [by_door(), Way::Far { volume: "v" }] {
+            let body = hull_of(&SandboxSpec::default(), way);
+            let config = body.host_config.unwrap();
+            assert_eq!(config.network_mode.as_deref(), Some("none"));
+            assert_eq!(config.privileged, Some(false));
+            assert_eq!(config.cap_drop, Some(vec!["ALL".to_owned()]));
+            assert!(!config.cap_add.unwrap().iter().any(|cap| cap.contains("SYS_")));
+            assert_eq!(config.memory, config.memory_swap);
+            assert!(config.pids_limit.is_some_and(|pids| pids > 0));
+            assert!(config.security_opt.unwrap().contains(&"no-new-privileges".to_owned()));
+            assert!(config.mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
+            assert_eq!((config.binds, config.volumes_from, config.pid_mode), (None, None, None));
+            assert_eq!((config.userns_mode, config.uts_mode, config.devices), (None, None, None));
+        }
+    }
+
+    #[test]
+    fn where_the_engine_sees_nothing_of_ours_nothing_of_its_own_is_mounted_either() {
+        let far = Way::Far { volume: "v" };
+        let config = hull_of(&SandboxSpec::default(), far).host_config.unwrap();
+        let mounts = config.mounts.unwrap();
+        let volumes = mounts.iter().filter(|mount| mount.typ == Some(MountType::VOLUME)).count();
+        assert_eq!(volumes, 1);
+        assert!(config.tmpfs.unwrap()[LANDING].contains("mode=0700"));
+        let masked = config.masked_paths.unwrap();
+        assert!(["/sys/firmware", "/sys/devices"].iter().all(|path| masked.iter().any(|m| m == path)));
     }
 
     #[test]
     fn a_callers_labels_cannot_be_ours() {
         let labels = [(LABEL_HOME.to_owned(), "other".to_owned()), ("k".to_owned(), "v".to_owned())].into();
-        let labels = hull_of(&SandboxSpec { labels, ..SandboxSpec::default() }).labels.unwrap();
+        let labels = hull_of(&SandboxSpec { labels, ..SandboxSpec::default() }, by_door()).labels.unwrap();
         assert_eq!(labels.get(LABEL_HOME).map(String::as_str), Some("1-2"));
         assert_eq!(labels.get("k").map(String::as_str), Some("v"));
     }

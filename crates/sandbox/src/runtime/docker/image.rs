@@ -3,6 +3,9 @@
 //! A chain of our own store becomes an image of the engine when it is first needed, by the digest of its tree; an image
 //! of the engine (`docker:NAME`) is used as it is, and fetched by the engine if it has none of that name.
 //!
+//! An image may declare volumes: directories whose content the engine keeps beside the container, where no snapshot finds it.
+//! Such an image is made anew once, with the same files and without that word: then they are directories as any other.
+//!
 //! The last name of a box's chain is `engine:ID`, the engine's image. Above it are the layers as directories of this host,
 //! where they can be read: of our store, or of the engine's.
 
@@ -12,13 +15,14 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 
 use bollard::models::{ImageConfig, ImageInspect};
 use bollard::query_parameters::{
-    CreateImageOptions, CreateImageOptionsBuilder, ListImagesOptions, RemoveImageOptionsBuilder,
+    CreateContainerOptions, CreateImageOptions, CreateImageOptionsBuilder, ListImagesOptions,
+    RemoveImageOptionsBuilder,
 };
 use futures_util::StreamExt;
 
-use super::Docker;
 use super::engine::Engine;
 use super::hull::LABEL_HOME;
+use super::{Container, Docker};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::Base;
@@ -29,6 +33,8 @@ use crate::spec::Image;
 
 /// What images are called that are made of chains of ours.
 const REPOSITORY: &str = "glasshouse/chain";
+/// What images are called that are others without their volumes.
+const PLAIN: &str = "glasshouse/plain";
 /// Bytes of an archive that are on their way at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -82,12 +88,53 @@ impl Docker {
 
     fn root_of_engine(&self, name: &str, base: &Base) -> Result<Rooted> {
         let found = self.have(name)?;
-        let image = found.id.clone().unwrap_or_default();
         let config = found.config.clone().unwrap_or_default();
+        let found = match config.volumes.as_deref() {
+            None | Some([]) => found,
+            Some(_) => self.without_volumes(found)?,
+        };
+        let image = found.id.clone().unwrap_or_default();
         let mut chain = self.readable_layers(&found)?;
         chain.push(layers::of_engine(&image));
         let given = given(&config);
         Ok(Rooted { image, base: Base { chain, user: given.0, cwd: given.1, env: given.2, ..base.clone() } })
+    }
+
+    /// An image with the files of this one that declares no volumes.
+    fn without_volumes(&self, of: ImageInspect) -> Result<ImageInspect> {
+        let id = of.id.unwrap_or_default();
+        let name = format!("{PLAIN}:{}", id.trim_start_matches("sha256:"));
+        let look =
+            || self.engine.ask_known("look for the image", async |docker| docker.inspect_image(&name).await);
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        let body = super::hull::idle(&self.home_name()?, &id);
+        let _share = self.hold_volumes()?;
+        let idle = self.engine.ask("make a container to copy an image through", async |docker| {
+            docker.create_container(None::<CreateContainerOptions>, body).await
+        })?;
+        // Its volumes go with it.
+        let idle = Container { engine: &self.engine, name: idle.id, kept: false };
+        let options = CreateImageOptions {
+            from_src: Some("-".into()),
+            repo: Some(name.clone()),
+            ..CreateImageOptions::default()
+        };
+        self.engine.ask("make an image without volumes of it", async |docker| {
+            let files = docker.export_container(&idle.name);
+            let files = files.map(|piece| piece.map_err(std::io::Error::other));
+            let mut progress =
+                docker.create_image(Some(options), Some(bollard::body_try_stream(files)), None);
+            while let Some(line) = progress.next().await {
+                line?;
+            }
+            Ok(())
+        })?;
+        let lost = || {
+            Error::new(ErrorKind::Failed, format!("the engine took the image {name} and does not have it"))
+        };
+        look()?.ok_or_else(lost)
     }
 
     /// The layers of an image as directories of this host, uppermost first; none where they cannot be read.
@@ -122,7 +169,7 @@ impl Docker {
 impl Docker {
     /// Removes the images of this home's snapshots that no record names.
     pub(super) fn drop_images(&self, used: &BTreeSet<String>) -> Result<usize> {
-        let label = format!("{LABEL_HOME}={}", self.home.tag()?);
+        let label = format!("{LABEL_HOME}={}", self.home_name()?);
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
         let images =

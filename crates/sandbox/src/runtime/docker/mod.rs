@@ -16,14 +16,17 @@
 //! | `hull` | the container, as data |
 //! | `profile` | our system call filter in the engine's words |
 //! | `door` | how the guest gets in, and its plan to it |
+//! | `far`, `bridge` | the same where the engine sees nothing of our files |
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
 //!
-//! It needs an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP, TLS).
-//! One that does not is refused when it is asked to mount the door: only then is it known.
+//! The picture is of an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP,
+//! TLS). One that does not is known by that it cannot mount the door, or that the guest finds nobody behind it.
 
+mod bridge;
 mod door;
 mod engine;
+mod far;
 mod hull;
 mod image;
 mod probe;
@@ -44,7 +47,9 @@ use glasshouse_linux::cgroup::{self, Limits as CgroupLimits, Membership, Trees};
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::process::{Resource, getrlimit};
 use glasshouse_linux::{landlock, mount, process, seccomp};
-use glasshouse_protocol::plan::{FdRole, GuestConfig, Plan, PlannedStep, Side, Step, Tracking};
+use glasshouse_protocol::plan::{
+    FdRole, GuestConfig, KERNEL, NOBODY_AT_THE_DOOR, Plan, PlannedStep, Side, Step, Tracking,
+};
 use glasshouse_protocol::{Rlimit, RlimitKind};
 
 pub use engine::{EngineSettings, EngineTls};
@@ -57,10 +62,10 @@ use crate::limits::{
 };
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
-use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
+use crate::spec::{Level, Recording, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
-use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME};
+use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME, Way};
 
 /// The name of the directory in a container's own cgroup in which its commands get theirs.
 const COMMANDS: &str = "glass";
@@ -113,6 +118,71 @@ fn remove(engine: &Engine, name: &str) -> Result<()> {
     }
 }
 
+/// A guest that came to its door: the stream to it, who it is on this host, and what the engine says of its container.
+struct Met {
+    stream: UnixStream,
+    pid: i32,
+    state: ContainerInspectResponse,
+}
+
+/// Why there is no container with a guest in it.
+#[derive(Debug)]
+enum Unmade {
+    /// The engine does not see the door, or leads nobody through it.
+    Unseen,
+    Other(Error),
+}
+
+impl From<Error> for Unmade {
+    fn from(error: Error) -> Unmade {
+        Unmade::Other(error)
+    }
+}
+
+impl Unmade {
+    /// For whoever knows of no other way.
+    fn into_error(self) -> Error {
+        let message = "the engine does not see this host's files any more, and the box was made when it did";
+        match self {
+            Unmade::Unseen => Error::new(ErrorKind::Unsupported, message),
+            Unmade::Other(error) => error,
+        }
+    }
+}
+
+/// A plan that came to nothing, in words.
+fn step_failed(failed: Failed) -> Error {
+    match failed {
+        Failed::Step(step) if step.step == KERNEL => {
+            let why = std::io::Error::from_raw_os_error(step.errno);
+            let message = format!(
+                "the kernel in the container does not have what the guest needs ({}: {why}): some runtimes of engines have \
+                 kernels of their own that lack it (gVisor); use the engine's default one, or one with Linux in it (Kata)",
+                step.on
+            );
+            Error::new(ErrorKind::Unsupported, message)
+        }
+        Failed::Step(step) => {
+            let why = std::io::Error::from_raw_os_error(step.errno);
+            let message = format!("cannot build the box: step {} ({}): {why}", step.step, step.on);
+            Error::new(ErrorKind::Failed, message)
+        }
+        Failed::Other(error) => error,
+    }
+}
+
+/// Refuses a level that is less than is wanted. Whoever asks for this runtime by name takes what it has, unless he says how
+/// much he wants.
+fn check_level(spec: &SandboxSpec, level: Level, missing: &[String]) -> Result<()> {
+    let Some(wanted) = spec.min_level.filter(|wanted| level < *wanted) else { return Ok(()) };
+    let message = format!(
+        "this engine can isolate a box at level `{level}` only, and `{wanted}` is wanted: {}; \
+         `glass doctor` says what would help, `--min-level {level}` accepts it",
+        missing.join("; ")
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
 /// How strongly a box is isolated, and what is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Strength {
@@ -122,16 +192,22 @@ struct Strength {
 
 impl Docker {
     pub(crate) fn new(home: Home, trees: Trees, settings: EngineSettings) -> Docker {
-        Docker { home, trees, engine: Engine::new(settings) }
+        let engine = Engine::new(settings);
+        let (asked, boxes) = (engine.clone(), home.path("boxes"));
+        home.ask_elsewhere(move |id| {
+            let container = start::read_small(boxes.join(id).join(crate::home::FAR));
+            container.is_some_and(|container| Docker::lives_there(&asked, &container))
+        });
+        Docker { home, trees, engine }
     }
 
     /// The container of a box. Each root that a box is given is a container of its own.
     fn container_of(&self, id: &str, generation: u64) -> Result<String> {
-        Ok(format!("glass-{}-{id}-{generation}", self.home.tag()?))
+        Ok(format!("glass-{}-{id}-{generation}", self.home_name()?))
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
-        self.check_runtime()?;
+        self.check_runtime(spec.engine_runtime.as_deref())?;
         if spec.deterministic {
             let message = "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
                 (--deterministic): engines have no way to ask for that; use `native`";
@@ -142,20 +218,34 @@ impl Docker {
 
     /// How strongly boxes are isolated; refused if that is less than is wanted.
     fn level(&self, spec: &SandboxSpec) -> Result<Strength> {
-        let strength = self.strength()?;
-        // Whoever asks for this runtime by name takes what it has, unless he says how much he wants.
-        if let Some(wanted) = spec.min_level
-            && strength.level < wanted
-        {
-            let Strength { level, missing } = strength;
-            let message = format!(
-                "this engine can isolate a box at level `{level}` only, and `{wanted}` is wanted: {}; \
-                 `glass doctor` says what would help, `--min-level {level}` accepts it",
-                missing.join("; ")
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        let strength = self.strength(landlock::abi() >= native::LANDLOCK_ABI_MIN)?;
+        check_level(spec, strength.level, &strength.missing)?;
         Ok(strength)
+    }
+
+    /// A word that tells homes apart, on this machine and on an engine that others use, too.
+    fn home_name(&self) -> Result<String> {
+        let dir = self.home.path("engine");
+        let path = dir.join(door::NAME);
+        if let Some(name) = start::read_small(&path) {
+            return Ok(format!("{}-{name}", self.home.tag()?));
+        }
+        let made = (|| {
+            std::fs::create_dir_all(&dir)?;
+            let part = dir.join(format!("{}~", crate::sandboxes::new_id().map_err(std::io::Error::other)?));
+            std::fs::write(&part, crate::sandboxes::new_id().map_err(std::io::Error::other)?)?;
+            // Whoever is first names it.
+            let linked = std::fs::hard_link(&part, &path);
+            std::fs::remove_file(&part)?;
+            match linked {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
+                _ => Ok(()),
+            }
+        })();
+        made.context(format_args!("write {}", path.display()))?;
+        let name = start::read_small(&path);
+        let lost = || Error::new(ErrorKind::Failed, format!("{} cannot be read", path.display()));
+        Ok(format!("{}-{}", self.home.tag()?, name.ok_or_else(lost)?))
     }
 
     /// Our filter as the engine takes it: as it is, or as a file of this host.
@@ -182,7 +272,7 @@ impl Docker {
     }
 
     /// Makes the container of a box.
-    fn contain(&self, hull: &Hull<'_>, generation: u64) -> Result<Container<'_>> {
+    fn contain(&self, hull: &Hull<'_>, generation: u64) -> std::result::Result<Container<'_>, Unmade> {
         let name = self.container_of(hull.id, generation)?;
         let options =
             CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
@@ -195,14 +285,10 @@ impl Docker {
             // Of all that it is asked for, only what it is to mount has this path.
             Err(e)
                 if e.kind() != ErrorKind::Unreachable
-                    && e.to_string().contains(&*hull.door.to_string_lossy()) =>
+                    && matches!(hull.way, Way::Door { door, .. }
+                        if e.to_string().contains(&*door.to_string_lossy())) =>
             {
-                let message = format!(
-                    "the engine at {} does not see this host's files, and the guest comes into a box through them: {e}; \
-                     use an engine of this machine, or the runtime `native`",
-                    self.engine.address()
-                );
-                Err(Error::new(ErrorKind::Unsupported, message))
+                Err(Unmade::Unseen)
             }
             // Only asking tells whether the storage driver can, and it says so only here.
             Err(e) if hull.limits.disk_bytes.is_some() && e.kind() != ErrorKind::Unreachable => {
@@ -210,23 +296,32 @@ impl Docker {
                     "cannot enforce a disk limit here: {e}; use an engine whose storage driver can (overlay2 on xfs with \
                      project quotas, btrfs, zfs), or the runtime `native`, or go without"
                 );
-                Err(Error::new(ErrorKind::Unsupported, message))
+                Err(Error::new(ErrorKind::Unsupported, message).into())
             }
-            Err(e) => Err(e),
+            Err(e) => Err(e.into()),
         }
     }
 
-    /// Starts a container, and gives its guest the plan.
-    fn raise(&self, site: Site<'_>) -> Result<Created> {
-        let Site { id, spec, base, claim, mut container, limits, generation, before } = site;
-        let Strength { level, missing } = self.level(spec)?;
+    /// Starts a container whose guest comes to the door, and waits for it there.
+    fn start_near(&self, id: &str, name: &str) -> std::result::Result<Met, Unmade> {
         let porter = Porter::new(&self.home, id)?;
-        let name = container.name.clone();
-        self.engine.ask("start the container", async |docker| docker.start_container(&name, None).await)?;
-        let (stream, pid) = porter.wait(&mut || self.sees_running(&name))?;
-        let state = self.inspect(&name)?;
-        self.check_guest(&state, pid)?;
+        self.engine.ask("start the container", async |docker| docker.start_container(name, None).await)?;
+        let (stream, pid) = porter.wait(&mut || self.sees_running(name))?;
+        let state = self.inspect(name)?;
+        // Whoever came to the door has to be the container's first process, as the engine knows it. Else it is in a pid
+        // namespace of its own, and sees another world.
+        match state.state.as_ref().and_then(|state| state.pid) {
+            Some(known) if known == i64::from(pid) => Ok(Met { stream, pid, state }),
+            _ => Err(Unmade::Unseen),
+        }
+    }
+
+    /// Gives the guest of a container its plan.
+    fn raise(&self, site: Site<'_>, met: Met) -> Result<Created> {
+        let Site { id, spec, base, claim, mut container, limits, generation, before } = site;
+        let Met { stream, pid, state } = met;
         check_volumes(&spec.volumes, pid)?;
+        let Strength { level, missing } = self.level(spec)?;
         let mut parcel = Parcel::for_box(&claim, spec.owner)?;
         let tracking = self.place(id, pid, &claim, &mut parcel)?;
         let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
@@ -246,15 +341,11 @@ impl Docker {
         };
         let plan =
             Plan { fds: parcel.roles.clone(), steps: steps(), guest, fault: native::faults::current() };
-        let ready = start::greet(stream, pid, &plan, &parcel.borrow()).map_err(|failed| match failed {
-            Failed::Step(step) => {
-                let why = std::io::Error::from_raw_os_error(step.errno);
-                let message = format!("cannot build the box: step {} ({}): {why}", step.step, step.on);
-                Error::new(ErrorKind::Failed, message)
-            }
-            Failed::Other(error) => error,
-        })?;
+        let ready = start::greet(stream, pid, &plan, &parcel.borrow()).map_err(step_failed)?;
         self.note_upper(id, &state)?;
+        if spec.recording != Recording::Commands {
+            self.upper_of(id)?;
+        }
         let facts = Facts {
             runtime: RuntimeKind::Docker,
             level,
@@ -266,6 +357,7 @@ impl Docker {
             uid_base: None,
             generation,
             uncontrolled: Vec::new(),
+            far: false,
         };
         let mut record = describe(id, spec, base, ready.pid, facts)?;
         if let Some(before) = before {
@@ -276,20 +368,7 @@ impl Docker {
         let (stream, pidfd) = ready.commit()?;
         container.kept = true;
         claim.keep();
-        Ok(Created { info: record.info, stream, pidfd })
-    }
-
-    /// Whoever came to the door has to be the container's first process, as the engine knows it.
-    fn check_guest(&self, state: &ContainerInspectResponse, pid: i32) -> Result<()> {
-        let known = state.state.as_ref().and_then(|state| state.pid);
-        if known == Some(i64::from(pid)) {
-            return Ok(());
-        }
-        let message = format!(
-            "cannot start the box: process {pid} came to its door, and the engine says that its first one is {known:?}; \
-             an engine in a pid namespace of its own cannot be used"
-        );
-        Err(Error::new(ErrorKind::Unsupported, message))
+        Ok(Created { info: record.info, stream, pidfd: Some(pidfd) })
     }
 
     fn inspect(&self, name: &str) -> Result<ContainerInspectResponse> {
@@ -297,16 +376,19 @@ impl Docker {
     }
 
     /// Fails if the container has ended before its guest came.
-    fn sees_running(&self, name: &str) -> Result<()> {
+    fn sees_running(&self, name: &str) -> std::result::Result<(), Unmade> {
         let state = self.inspect(name)?.state.unwrap_or_default();
         if state.running == Some(true) {
             return Ok(());
         }
         let (code, why) = (state.exit_code.unwrap_or(-1), state.error.unwrap_or_default());
+        if code == i64::from(NOBODY_AT_THE_DOOR) {
+            return Err(Unmade::Unseen);
+        }
         let oom = if state.oom_killed == Some(true) { "; it ran out of memory" } else { "" };
         let message =
             format!("cannot start the box: its container ended at once, with code {code}{oom} {why}");
-        Err(Error::new(ErrorKind::Failed, message.trim_end()))
+        Err(Error::new(ErrorKind::Failed, message.trim_end()).into())
     }
 
     /// Where commands are told from each other, and the counters of what limits them.
@@ -389,15 +471,18 @@ impl Docker {
     fn upper_of(&self, id: &str) -> Result<PathBuf> {
         let noted = start::read_small(self.home.box_dir(id).join("upper")).map(PathBuf::from);
         noted.filter(|dir| dir.is_absolute()).ok_or_else(|| {
-            let message = "what a box writes can only be looked at where the engine keeps it in a directory that we may \
-                read (its storage driver overlay2 without userns-remap, on this machine, as root); snapshot, restore and \
-                fork work";
+            let message = "what a box writes can only be looked at (digest, diff, --record) where the engine keeps it in a \
+                directory that we may read (its storage driver overlay2 without userns-remap, on this machine, as root); \
+                snapshot, restore and fork work";
             Error::new(ErrorKind::Unsupported, message)
         })
     }
 
     /// Ends the first process of a box, politely if it listens, and waits until it is gone.
     fn end_guest(&self, info: &SandboxInfo) -> Result<()> {
+        if self.home.is_far(&info.id) {
+            return self.end_far(info);
+        }
         let Some(pidfd) = native::living(&self.home, info)? else { return Ok(()) };
         if let Ok(stream) = self.connect(info) {
             native::ask_to_shut_down(&stream);
@@ -416,7 +501,7 @@ impl Docker {
 
     /// The containers of this home, each with its box.
     fn containers(&self) -> Result<Vec<(String, String)>> {
-        let label = format!("{LABEL_HOME}={}", self.home.tag()?);
+        let label = format!("{LABEL_HOME}={}", self.home_name()?);
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options =
             ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
@@ -514,6 +599,9 @@ impl Runtime for Docker {
     }
 
     fn create(&self, id: &str, spec: &SandboxSpec, base: &Base) -> Result<Created> {
+        // It goes on record: whoever gives the box another root later gives it the same walls.
+        let asked = spec.engine_runtime.clone().or_else(|| self.engine.runtime().map(str::to_owned));
+        let spec = &SandboxSpec { engine_runtime: asked, ..spec.clone() };
         self.check(spec)?;
         let limits = hull::decide(&spec.limits)?;
         let rooted = self.root(base)?;
@@ -525,6 +613,10 @@ impl Runtime for Docker {
     }
 
     fn connect(&self, info: &SandboxInfo) -> Result<UnixStream> {
+        if self.home.is_far(&info.id) {
+            let container = self.container_of(&info.id, info.generation)?;
+            return bridge::connect(&self.engine, &container, bridge::End::Ours);
+        }
         connect_in(&self.home, info)
     }
 

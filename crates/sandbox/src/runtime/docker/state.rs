@@ -9,12 +9,15 @@
 //! Another root is another container here: its first process is a new one, and who was connected to the old one connects
 //! again.
 
+use std::time::Duration;
+
 use bollard::errors::Error as EngineError;
 use bollard::models::ContainerConfig;
 use bollard::query_parameters::{CommitContainerOptionsBuilder, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
 
-use super::{Docker, Site, door, hull, remove};
+use super::hull::Way;
+use super::{Docker, Site, Unmade, door, hull, remove};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim};
 use crate::image::{self, Base};
@@ -22,7 +25,7 @@ use crate::limits::DEATH_TIMEOUT;
 use crate::runtime::docker::hull::Hull;
 use crate::runtime::docker::image::Rooted;
 use crate::runtime::native::{self, Held, Running};
-use crate::runtime::{Created, Still, Taken};
+use crate::runtime::{Created, Runtime, Still, Taken};
 use crate::snapshot::Tree;
 use crate::snapshot::records::Method;
 use crate::spec::{SandboxInfo, SandboxSpec, SandboxState};
@@ -60,6 +63,10 @@ impl Docker {
     fn hold(&self, record: &BoxRecord, running: Running) -> Result<Option<Held>> {
         match record.info.state {
             SandboxState::Stopped => Ok(None),
+            _ if self.home.is_far(&record.info.id) => {
+                let connect = || self.connect(&record.info);
+                Ok(Some(Held::take_by(&connect, true, running, || Ok(()))?.0))
+            }
             _ => Ok(Some(Held::take(&self.home, record, running, || Ok(()))?.0)),
         }
     }
@@ -76,30 +83,51 @@ impl Docker {
         generation: u64,
         before: Option<&BoxRecord>,
     ) -> Result<Created> {
-        if before.is_none() {
-            door::make(&self.home, id)?;
-        }
-        let (door, sys, home) =
-            (door::door_of(&self.home, id), door::sys_of(&self.home, id), self.home.tag()?);
+        let home = self.home_name()?;
+        let (door, sys) = (door::door_of(&self.home, id), door::sys_of(&self.home, id));
         let Rooted { image, base } = rooted;
-        let container = self.contain(
-            &Hull {
-                id,
-                home: &home,
-                spec,
-                image,
-                cwd: &base.cwd,
-                door: &door,
-                sys: &sys,
-                trees: &base.trees,
-                runtime: self.engine.runtime(),
-                limits: &limits,
-                filter: self.filter(id)?,
-                ulimits: self.ulimits()?,
-            },
-            generation,
-        )?;
-        self.raise(Site { id, spec, base, claim, container, limits, generation, before })
+        let hull = Hull {
+            id,
+            home: &home,
+            spec,
+            image,
+            cwd: &base.cwd,
+            way: Way::Door { door: &door, sys: &sys },
+            trees: &base.trees,
+            runtime: spec.engine_runtime.as_deref(),
+            limits: &limits,
+            filter: self.filter(id)?,
+            ulimits: self.ulimits()?,
+        };
+        let far = match before {
+            Some(_) => self.home.is_far(id),
+            None => self.engine.is_far() || self.has_own_kernel(spec.engine_runtime.as_deref())?,
+        };
+        if !far {
+            if before.is_none() {
+                door::make(&self.home, id)?;
+            }
+            let made = self.contain(&hull, generation).and_then(|container| {
+                let met = self.start_near(id, &container.name)?;
+                Ok((container, met))
+            });
+            match made {
+                Ok((container, met)) => {
+                    let limits = limits.clone();
+                    let site = Site { id, spec, base, claim, container, limits, generation, before };
+                    return self.raise(site, met);
+                }
+                Err(Unmade::Unseen) if before.is_none() => {
+                    self.engine.note_far();
+                    door::unmake(&self.home, id)?;
+                }
+                Err(unmade) => return Err(unmade.into_error()),
+            }
+        }
+        self.check_far(spec, !base.trees.is_empty())?;
+        let container = self.contain_far(hull, generation)?;
+        let stream = self.start_far(&container.name)?;
+        self.raise_far(Site { id, spec, base, claim, container, limits, generation, before }, stream)
     }
 
     pub(super) fn commit(&self, id: &str) -> Result<Taken> {
@@ -189,34 +217,44 @@ impl Docker {
         let limits = hull::decide(&spec.limits)?;
         let generation = record.info.generation;
         let name = self.container_of(id, generation)?;
-        self.wait_ended(&name)?;
+        self.must_end(&name)?;
         // It is kept, whatever happens: what the box had written is in it.
         let container = super::Container { engine: &self.engine, name, kept: true };
         let claim = self.home.reclaim(id)?;
         let (spec, base, before) = (&spec, &base, Some(&record));
-        self.raise(Site { id, spec, base, claim, container, limits, generation, before })
+        let site = Site { id, spec, base, claim, container, limits, generation, before };
+        if self.home.is_far(id) {
+            let stream = self.start_far(&site.container.name)?;
+            return self.raise_far(site, stream);
+        }
+        let met = self.start_near(id, &site.container.name).map_err(Unmade::into_error)?;
+        self.raise(site, met)
     }
 
     /// Waits until the engine knows that a container has ended. We know it from the kernel, and sooner; an engine that takes
     /// it for running does nothing when it is asked to start it.
-    fn wait_ended(&self, name: &str) -> Result<()> {
-        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
-        let known = self.engine.ask("wait for the container's end", async |docker| {
-            let mut ends = docker.wait_container(name, Some(options));
-            match tokio::time::timeout(DEATH_TIMEOUT, ends.next()).await {
-                // With which code does not matter.
-                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
-                Ok(Some(Err(e))) => Err(e),
-                Err(_) => Ok(false),
-            }
-        })?;
-        if known {
+    fn must_end(&self, name: &str) -> Result<()> {
+        if self.wait_ended(name, DEATH_TIMEOUT)? {
             return Ok(());
         }
         let message = format!(
             "the engine says that the container {name} still runs, {DEATH_TIMEOUT:?} after its end; try again later"
         );
         Err(Error::new(ErrorKind::Failed, message))
+    }
+
+    /// Waits until the engine knows that a container has ended. Whether it does.
+    pub(super) fn wait_ended(&self, name: &str, longest: Duration) -> Result<bool> {
+        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        self.engine.ask("wait for the container's end", async |docker| {
+            let mut ends = docker.wait_container(name, Some(options));
+            match tokio::time::timeout(longest, ends.next()).await {
+                // With which code does not matter.
+                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
+                Ok(Some(Err(e))) => Err(e),
+                Err(_) => Ok(false),
+            }
+        })
     }
 
     /// The image's side of a box, without its chain.

@@ -247,6 +247,7 @@ impl Native {
             uid_base,
             generation,
             uncontrolled,
+            far: false,
         };
         let mut record = describe(id, spec, base, ready.pid, facts)?;
         if let Some(before) = before {
@@ -257,7 +258,7 @@ impl Native {
         let (stream, pidfd) = ready.commit()?;
         made.keep();
         claim.keep();
-        Ok(Created { info: record.info, stream, pidfd })
+        Ok(Created { info: record.info, stream, pidfd: Some(pidfd) })
     }
 
     fn missing(&self, shift: bool) -> Vec<String> {

@@ -120,22 +120,31 @@ impl Held {
         running: Running,
         meanwhile: impl FnOnce() -> Result<T>,
     ) -> Result<(Held, T)> {
+        Held::take_by(&|| connect_in(home, &record.info), false, running, meanwhile)
+    }
+
+    /// The same of a guest that is reached in another way. `far`: none of its descriptors comes through.
+    pub(crate) fn take_by<T>(
+        connect: &dyn Fn() -> Result<UnixStream>,
+        far: bool,
+        running: Running,
+        meanwhile: impl FnOnce() -> Result<T>,
+    ) -> Result<(Held, T)> {
         let until = Instant::now() + HELD_MAX;
-        let mut held = Held::ask_for(home, record, running)?;
+        let mut held = Held::ask_for(connect()?, running)?;
         let done = meanwhile()?;
         loop {
-            match held.wait() {
+            match held.wait(far) {
                 Err(e) if e.kind() == ErrorKind::Limit && Instant::now() < until => {
                     std::thread::sleep(HELD_LOOK);
-                    held = Held::ask_for(home, record, running)?;
+                    held = Held::ask_for(connect()?, running)?;
                 }
                 taken => return Ok((taken?, done)),
             }
         }
     }
 
-    fn ask_for(home: &Home, record: &BoxRecord, running: Running) -> Result<Held> {
-        let stream = connect_in(home, &record.info)?;
+    fn ask_for(stream: UnixStream, running: Running) -> Result<Held> {
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
@@ -148,14 +157,14 @@ impl Held {
         Ok(held)
     }
 
-    fn wait(mut self) -> Result<Held> {
+    fn wait(mut self, far: bool) -> Result<Held> {
         let reply = self.answer()?;
         if self.namespaces.len() > NAMESPACES.len() {
             self.top = self.namespaces.pop();
         }
         match reply {
             Reply::Held { processes, generation, names, at_work }
-                if self.namespaces.len() == NAMESPACES.len() =>
+                if far || self.namespaces.len() == NAMESPACES.len() =>
             {
                 (self.processes, self.names, self.at_work) = (processes, names, at_work);
                 self.generation = generation;
