@@ -10,7 +10,8 @@
 //! |---|---|---|
 //! | he closes | – | nothing: the bridge's stdin ends, then the guest's connection, then all of it |
 //! | the guest or the container ends | what it still said, then the end of the stream | nothing |
-//! | the engine is gone | the end of the stream | the bridge in the box ends with its stdin |
+//! | the way to the engine is cut | the end of the stream | nothing: the engine ends the bridge's stdin |
+//! | the engine is killed | the end of the stream | the bridge, until the box ends: who looks after it holds its stdin |
 //! | the engine does not answer | `Unreachable` when he connects | nothing |
 //! | the bridge cannot be executed, or does not find the guest | an error with the reason | nothing |
 
