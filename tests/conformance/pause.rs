@@ -225,8 +225,7 @@ async fn a_paused_box_is_kept_and_copied_and_stays_paused(stage: &Stage) {
     assert_eq!(state_of(stage, fork).await, SandboxState::Running, "a fork has nothing that is paused");
     assert_eq!(text(&run(fork, shell("cat note")).await.stdout), "kept");
     if stage.has_root() || stage.runtime == RuntimeKind::Native {
-        let digest = stage.house.digest(sandbox.id()).await.unwrap();
-        assert!(!digest.racy, "{digest:?}");
+        stage.house.digest(sandbox.id()).await.unwrap();
         stage.house.diff(sandbox.id(), None, DiffOptions::default()).await.unwrap();
     }
     assert_eq!(state_of(stage, &sandbox).await, SandboxState::Paused);

@@ -120,9 +120,11 @@ async fn a_volume_outlives_every_root_of_its_box(stage: &Stage) {
 async fn a_volume_is_no_part_of_the_state(stage: &Stage) {
     let dir = shared(stage, "v");
     let Some(sandbox) = sharing(stage, &dir, false).await else { return };
-    let before = stage.house.digest(sandbox.id()).await.unwrap();
+    // Whether it is marked as racy is a matter of how long ago the box was made.
+    let digest = async || stage.house.digest(sandbox.id()).await.unwrap().digest;
+    let before = digest().await;
     stdout_of(&sandbox, "echo x > /data/file").await;
-    assert_eq!(stage.house.digest(sandbox.id()).await.unwrap(), before);
+    assert_eq!(digest().await, before);
     let diff = stage.house.diff(sandbox.id(), None, DiffOptions::default()).await.unwrap();
     assert!(!format!("{diff:?}").contains("data/file"), "{diff:?}");
     let [fork] = &sandbox.fork(1).await.unwrap()[..] else { panic!("one was wanted") };
