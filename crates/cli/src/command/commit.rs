@@ -10,9 +10,10 @@ use crate::output;
 /// Make an image of a snapshot, and print its whole name alone
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It shows what the snapshot shows and runs commands as its box did; nothing is copied, and it stays when
-the snapshot is removed. A directory that the box stood on is imported first. Boxes of the image `host`
-show this machine's own programs, which are in no layer: they cannot become images.
+It shows what the snapshot shows and runs commands as its box did; nothing is copied, and it
+stays when the snapshot is removed. A directory that the box stood on is imported first. Boxes
+of the image `host` show this machine's own programs, which are in no layer: they cannot become
+images.
 
 Examples:
   glass commit $(glass snapshot web) -t web:ready

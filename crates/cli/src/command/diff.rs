@@ -20,8 +20,8 @@ use crate::words::{count, size};
 /// Tell what differs between a box or a snapshot and another one, or what it began with
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line each: A was added, C has changed, D was removed. With two, it tells what has to be done to the
-first to get the second.
+A line each: A was added, C has changed, D was removed. With two, it tells what has to be done
+to the first to get the second.
 
 Examples:
   glass diff web                              what the box did since it was made

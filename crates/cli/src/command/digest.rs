@@ -10,9 +10,9 @@ use crate::output;
 /// Print one number for all that is in a box or a snapshot
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The same files give the same number, however they came to be there: names, contents, modes, owners,
-links and attributes count, times do not. What a box is shown of the host (/usr with the image `host`)
-is no part of it.
+The same files give the same number, however they came to be there: names, contents, modes,
+owners, links and attributes count, times do not. What a box is shown of the host (/usr with the
+image `host`) is no part of it.
 
 Examples:
   glass digest web

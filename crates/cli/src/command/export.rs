@@ -16,9 +16,9 @@ use crate::words::count;
 /// Write a snapshot to a file that `glass import` takes, here or elsewhere
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All that it shows is in the file, layer by layer; of boxes of the image `host`, what they have written
-on top of it. A layer holds what upper ones hide, too: what was deleted before an earlier snapshot may
-be in the file, unless it is written --flat.
+All that it shows is in the file, layer by layer; of boxes of the image `host`, what they have
+written on top of it. A layer holds what upper ones hide, too: what was deleted before an
+earlier snapshot may be in the file, unless it is written --flat.
 
 Examples:
   glass export before-upgrade -o state.tar.zst

@@ -11,9 +11,9 @@ use crate::{output, table, terminal};
 /// Make, list and revoke the keys that callers of `glass serve` show
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A key belongs to a tenant, who sees the boxes, snapshots and records that were made with his keys, and no
-others; or to an operator, who sees all. It is printed once, when it is made: only its hash is kept. A
-server that runs knows of new and revoked keys at once.
+A key belongs to a tenant, who sees the boxes, snapshots and records that were made with his
+keys, and no others; or to an operator, who sees all. It is printed once, when it is made: only
+its hash is kept. A server that runs knows of new and revoked keys at once.
 
 Examples:
   glass key add ci --tenant red

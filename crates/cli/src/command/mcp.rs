@@ -12,7 +12,8 @@ use crate::signals::{Signals, Told};
 /// Speak the Model Context Protocol on stdin and stdout: boxes as tools of an agent
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The boxes of a session end with it, however it ends. An agent reaches those that it made, and no others.
+The boxes of a session end with it, however it ends. An agent reaches those that it made, and no
+others.
 
 Examples:
   claude mcp add glasshouse -- glass mcp

@@ -26,10 +26,10 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Reach a TCP port of a box, or list those that something in it listens on
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The box needs no network and gets none: each connection to the address that is printed is carried to
-the port inside. It goes on until the box ends or this is interrupted. A box that is paused ends what
-is open and takes nothing new. Everybody who reaches the address reaches the port: by default that
-is this machine alone.
+The box needs no network and gets none: each connection to the address that is printed is
+carried to the port inside. It goes on until the box ends or this is interrupted. A box that is
+paused ends what is open and takes nothing new. Everybody who reaches the address reaches the
+port: by default that is this machine alone.
 
 Examples:
   glass port web                              what listens in it

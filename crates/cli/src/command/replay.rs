@@ -26,9 +26,10 @@ use crate::words::count;
 /// Do the steps of a trajectory again, and name the first one that goes another way
 #[derive(Debug, Args)]
 #[command(after_help = "\
-FILE is a trajectory of any known format (`glass trajectory schema` lists them), or the record of a
-box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and removed. What
-is not said of it (--image, --user, --memory …) is as on record; it records steps, to compare files.
+FILE is a trajectory of any known format (`glass trajectory schema` lists them), or the record
+of a box: `--of ID`. Without --on, a fresh box is made of what the trajectory began with, and
+removed. What is not said of it (--image, --user, --memory …) is as on record; it records steps,
+to compare files.
 
 Modes:
   verify   do every step again; exit code 0: the same, 3: it went another way, 1: something failed

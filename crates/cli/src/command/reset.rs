@@ -10,9 +10,9 @@ use crate::output;
 /// Kill everything in a box and put it back to what it began with
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Files, shared memory and every process are gone; the box itself, its id and its limits stay. With
---verify, its files are compared with what it began with, and its processes are counted: it is clean,
-or the first difference is named and the exit code is 1.
+Files, shared memory and every process are gone; the box itself, its id and its limits stay.
+With --verify, its files are compared with what it began with, and its processes are counted: it
+is clean, or the first difference is named and the exit code is 1.
 
 Examples:
   glass reset web

@@ -18,9 +18,9 @@ use crate::signals::{Signals, Told};
 /// Serve boxes over HTTP, in the words of OpenSandbox's protocol
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Boxes are kept where all commands keep them: `glass list` shows those of the server, and they stay when
-it ends. Without a key only this machine is served, and no pages of other sites. The API is told at
-/openapi.json.
+Boxes are kept where all commands keep them: `glass list` shows those of the server, and they
+stay when it ends. Without a key only this machine is served, and no pages of other sites. The
+API is told at /openapi.json.
 
 Examples:
   glass serve

@@ -13,9 +13,9 @@ use crate::words::count;
 /// Keep the state of a box, and print the snapshot's id alone
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Files are part of it, processes are not. When nothing runs in the box, what it has written becomes a
-layer at once, whatever its size; when something runs, it is stopped for the time of a copy, and that
-is said. A snapshot outlives its box, until `glass snapshots remove`.
+Files are part of it, processes are not. When nothing runs in the box, what it has written
+becomes a layer at once, whatever its size; when something runs, it is stopped for the time of a
+copy, and that is said. A snapshot outlives its box, until `glass snapshots remove`.
 
 Examples:
   snap=$(glass snapshot web)

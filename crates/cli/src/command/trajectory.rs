@@ -24,7 +24,8 @@ use crate::args::{Global, unknown_box};
 /// Trajectories: export, import, convert, validate, schema, diff
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Formats are told by content. They are glasshouse, knowlyr-a to knowlyr-e, swe-agent, openhands and atif.
+Formats are told by content. They are glasshouse, knowlyr-a to knowlyr-e, swe-agent, openhands
+and atif.
 
 Examples:
   glass trajectory export web -o run.json
