@@ -1,11 +1,11 @@
 //! The tests of `native` once more, as an ordinary user: what root can do and he cannot has to be refused, and all
 //! the rest has to work alike.
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use glasshouse_tests::{ORDINARY, is_root, scratch, skip};
+use glasshouse_tests::{ORDINARY, is_root, place_program, scratch, skip};
 
 use crate::alone::figure;
 
@@ -20,13 +20,9 @@ fn native_tests_pass_for_an_ordinary_user() {
     }
     let dir = scratch();
     chown(dir.path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
-    // Where it was built, another user may not be able to reach it. A link where that goes: a copy is open for writing
-    // for a moment, and another test's fork in that moment would keep it busy.
+    // Where it was built, another user may not be able to reach it.
     let (test, reachable) = (std::env::current_exe().unwrap(), dir.path().join("conformance"));
-    if std::fs::hard_link(&test, &reachable).is_err() {
-        std::fs::copy(&test, &reachable).unwrap();
-        std::fs::set_permissions(&reachable, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    place_program(&test, &reachable);
     let mut command = Command::new(&reachable);
     // At scale once is enough. Without walls and without cgroups, the ends of boxes are another matter again.
     command

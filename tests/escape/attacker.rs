@@ -228,7 +228,7 @@ fn house(mode: Mode) -> Arc<House> {
     }
     let house = Arc::new(house);
     if let Some(probe) = probe() {
-        std::fs::copy(probe, house.path().join("probe")).expect("the probe can be copied");
+        glasshouse_tests::place_program(probe, &house.path().join("probe"));
     }
     *place = Arc::downgrade(&house);
     house
@@ -310,7 +310,7 @@ fn bare(group: &str) -> BTreeMap<String, String> {
     let work = dir.path().join("work");
     let there = dir.path().join("probe");
     std::fs::create_dir(&work).expect("the scratch directory can be written");
-    std::fs::copy(probe, &there).expect("the probe can be copied");
+    glasshouse_tests::place_program(probe, &there);
     let mut command = Command::new(&there);
     command.args(["bare", group]).env_clear().current_dir(&work).stdin(Stdio::null());
     if is_root() {

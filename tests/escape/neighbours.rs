@@ -103,7 +103,7 @@ struct Segment {
 fn on_host(mode: Mode, probe: &std::path::Path, words: &[&str]) -> String {
     let dir = glasshouse_tests::scratch();
     let there = dir.path().join("probe");
-    std::fs::copy(probe, &there).expect("the probe can be copied");
+    glasshouse_tests::place_program(probe, &there);
     let mut command = Command::new(there);
     if mode == Mode::Rootless && is_root() {
         use std::os::unix::process::CommandExt;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use glasshouse_tests::leaks::Leaks;
-use glasshouse_tests::{ORDINARY, is_root, scratch};
+use glasshouse_tests::{ORDINARY, is_root, place_program, scratch};
 
 use crate::{alone, nothing_left};
 
@@ -35,8 +35,7 @@ pub(crate) fn as_ordinary(test: &str) -> Option<OrdinaryHome> {
     std::fs::create_dir(&home).expect("the scratch directory is ours");
     chown(&home, Some(ORDINARY), Some(ORDINARY)).expect("root may give a directory away");
     let program = dir.path().join("faults");
-    std::fs::copy(std::env::current_exe().expect("a test knows where it is"), &program)
-        .expect("it can be copied");
+    place_program(&std::env::current_exe().expect("a test knows where it is"), &program);
     let before = Leaks::now(&home);
     let status = Command::new(&program)
         .args([test, "--exact", "--nocapture", "--test-threads=1"])

@@ -2,14 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use glasshouse_tests::House;
+use glasshouse_tests::{House, copy_program};
 use serde_json::json;
 
 use crate::registry::Registry;
@@ -40,8 +39,8 @@ fn helper(house: &House, name: &str) {
     let program = dir.join(format!("docker-credential-{name}"));
     let text = "#!/bin/sh\n[ \"$1\" = get ] || exit 2\nread -r server\n\
                 echo '{\"ServerURL\":\"x\",\"Username\":\"me\",\"Secret\":\"secret\"}'\n";
-    std::fs::write(&program, text).expect("it is ours");
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::write(dir.join("text"), text).expect("it is ours");
+    copy_program(&dir.join("text"), &program);
 }
 
 fn check(house: &House, registry: &Registry) {

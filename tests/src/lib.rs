@@ -64,6 +64,26 @@ pub fn glass() -> PathBuf {
     glass
 }
 
+/// Puts a program where another user can reach it: a link where that goes, a copy elsewhere.
+///
+/// # Panics
+/// If it cannot be put there.
+pub fn place_program(from: &Path, to: &Path) {
+    if std::fs::hard_link(from, to).is_err() {
+        copy_program(from, to);
+    }
+}
+
+/// Copies a program, and lets everybody execute it. Another process does so: in this one the copy would be open for
+/// writing for a moment, and a child that another test starts in that moment would keep it busy ("Text file busy").
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let ended = Command::new("install").arg("-m755").args([from, to]).status();
+    assert!(ended.is_ok_and(|ended| ended.success()), "{} was not copied", from.display());
+}
+
 /// Whose boxes are tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -109,11 +129,7 @@ impl House {
     pub fn on(mode: Mode, disk: Option<&Path>) -> House {
         let dir = scratch();
         let copy = dir.path().join("glass");
-        // A link where that goes: a copy is open for writing for a moment, and another test's fork in that moment
-        // would keep it busy.
-        if std::fs::hard_link(glass(), &copy).is_err() {
-            std::fs::copy(glass(), &copy).expect("the program can be copied");
-        }
+        place_program(&glass(), &copy);
         let home = match disk {
             Some(disk) => disk.join(format!("home-{mode:?}")),
             None => dir.path().join("home"),

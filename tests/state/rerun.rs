@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use glasshouse_sandbox::{ExecSpec, Program, Sandbox, SandboxSpec, Sandboxes, Settings};
-use glasshouse_tests::{Mode, ORDINARY, is_root, scratch, skip};
+use glasshouse_tests::{Mode, ORDINARY, is_root, place_program, scratch, skip};
 
 /// Where the rerun finds the home that was made for it.
 const HOME: &str = "GLASSHOUSE_TEST_HOME";
@@ -32,10 +32,7 @@ pub(crate) fn each<F: Future<Output = ()>>(test: &str, body: impl FnOnce(PathBuf
         let (home, program) = (dir.path().join("home"), dir.path().join("state"));
         std::fs::create_dir(&home).expect("the scratch directory is ours");
         let own = std::env::current_exe().expect("a test knows where it is");
-        // A link where that goes: a copy is open for writing for a moment, and another test's fork would keep it busy.
-        if std::fs::hard_link(&own, &program).is_err() {
-            std::fs::copy(&own, &program).expect("it can be copied");
-        }
+        place_program(&own, &program);
         let mut command = Command::new(&program);
         command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(HOME, &home).current_dir("/");
         if mode == Mode::Rootless && is_root() {
