@@ -38,6 +38,11 @@ pub(crate) async fn blocking<T: Send + 'static>(
     wait.await.map_err(broken_off)?
 }
 
+/// Has somebody else take part in work, if a thread can be had. Nothing may hang on it.
+pub(crate) fn lend(work: Box<dyn FnOnce() + Send>) {
+    let _ = give(work);
+}
+
 /// Gives work to a thread that waits, or to a new one.
 fn give(mut work: Work) -> Result<()> {
     loop {

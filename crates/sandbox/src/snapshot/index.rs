@@ -21,6 +21,7 @@ mod attributes;
 mod content;
 mod format;
 mod opener;
+mod reading;
 mod scan;
 mod stat;
 #[cfg(test)]

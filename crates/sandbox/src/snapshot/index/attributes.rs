@@ -13,6 +13,9 @@ use super::Hash;
 const TAG: &[u8] = b"glasshouse xattrs 1\n";
 /// The kernel's own bound, for all names together and for one value.
 const XATTR_MAX: usize = 65536;
+/// What is asked for first. The kernel makes room for all that is asked for, however little there is, and most files
+/// have nothing.
+const XATTR_USUAL: usize = 256;
 
 /// What the attributes of one file or directory say.
 #[derive(Debug, Default)]
@@ -36,12 +39,12 @@ pub(super) struct Attributes {
 
 impl Attributes {
     pub(super) fn new(marks: Marks) -> Attributes {
-        Attributes { prefix: marks.prefix(), names: vec![0; XATTR_MAX], value: vec![0; XATTR_MAX] }
+        Attributes { prefix: marks.prefix(), names: vec![0; XATTR_USUAL], value: vec![0; XATTR_USUAL] }
     }
 
     pub(super) fn read(&mut self, reach: &Reach, file: BorrowedFd<'_>) -> io::Result<Found> {
         let mut found = Found::default();
-        let length = match reach.list(file, None, &mut self.names) {
+        let length = match sized(&mut self.names, |names| reach.list(file, None, names)) {
             // The file system has none.
             Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(found),
             length => length?,
@@ -53,7 +56,7 @@ impl Attributes {
             if mark.is_none() && !counts(name.to_bytes()) {
                 continue;
             }
-            let value = match reach.attribute(file, None, name, &mut self.value) {
+            let value = match sized(&mut self.value, |value| reach.attribute(file, None, name, value)) {
                 // Gone since.
                 Err(Errno::NODATA) => continue,
                 length => &self.value[..length?],
@@ -69,6 +72,20 @@ impl Attributes {
         }
         found.xattrs = hash(counted);
         Ok(found)
+    }
+}
+
+/// Asks once more, with all the room that there can be, if there was too little.
+fn sized(
+    buffer: &mut Vec<u8>,
+    mut ask: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    match ask(&mut buffer[..XATTR_USUAL]) {
+        Err(Errno::RANGE) => {
+            buffer.resize(XATTR_MAX, 0);
+            ask(buffer)
+        }
+        asked => asked,
     }
 }
 

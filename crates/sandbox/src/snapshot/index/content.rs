@@ -67,6 +67,25 @@ impl Contents {
         self.kept
     }
 
+    /// How much may still be kept.
+    pub(super) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Takes all that another one kept. There may be no room for it left: what comes first is wanted first, and each
+    /// has the first of what it read.
+    pub(super) fn keep_too(&mut self, others: Kept) {
+        self.has_read = true;
+        for (hash, bytes) in others {
+            self.keep(hash, bytes);
+        }
+    }
+
+    fn keep(&mut self, hash: Hash, bytes: Vec<u8>) {
+        self.room.bytes = self.room.bytes.saturating_sub(bytes.len() as u64);
+        self.kept.insert(hash, bytes);
+    }
+
     /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees
     /// by the file's times that it shrank.
     pub(super) fn hash(&mut self, file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
@@ -76,8 +95,7 @@ impl Contents {
             self.read(file, 0, size, &mut blocks)?;
             let hash = blocks.finish(size);
             if size <= self.room.file_bytes && size <= self.room.bytes {
-                self.room.bytes -= size;
-                self.kept.insert(hash, self.buffer[..size as usize].to_vec());
+                self.keep(hash, self.buffer[..size as usize].to_vec());
             }
             return Ok(hash);
         }

@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::iter::Peekable;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::vec::IntoIter;
 
 use glasshouse_linux::reach::Reach;
@@ -20,6 +21,7 @@ use super::super::{Marks, digest, id_in_box};
 use super::attributes::{Attributes, Found};
 use super::content::{Contents, Kept, Room};
 use super::opener::{Opener, Plain, Wanted};
+use super::reading::{FileReader, Files, Read, Refused, Waiting};
 use super::stat::{is_settled, kind, mode, size, stamp};
 use super::{
     DEPTH_MAX, Dir, ENTRIES_MAX, Entry, Facts, Hash, Index, Kind, Record, Records, Time, format, is_name,
@@ -56,13 +58,15 @@ pub(crate) struct Walked<'a> {
 ///
 /// The kernel shows `trusted.` marks to `CAP_SYS_ADMIN` only: without it, ask for no layers that have them.
 pub(crate) fn scan(walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
-    scan_with(&Plain(walked.reach), walked, before)
+    let mut contents = Contents::new();
+    plain_walk_of(&Plain(walked.reach), walked, before, &mut contents).run_to_the_end(walked.tree)
 }
 
 /// The same, with what was read of small files on the way, so that nobody has to read it once more.
 pub(crate) fn scan_keeping(walked: Walked<'_>, before: Option<&Index>, room: Room) -> Result<(Index, Kept)> {
     let mut contents = Contents::keeping(room);
-    let index = walk_of(&Plain(walked.reach), walked, before, &mut contents).run_to_the_end(walked.tree)?;
+    let index =
+        plain_walk_of(&Plain(walked.reach), walked, before, &mut contents).run_to_the_end(walked.tree)?;
     Ok((index, contents.kept()))
 }
 
@@ -89,15 +93,26 @@ pub(crate) fn scan_within(
 ) -> Result<Option<Brief>> {
     let mut contents = Contents::new();
     let opener = Plain(walked.reach);
-    let mut walk = walk_of(&opener, walked, before, &mut contents);
+    let mut walk = plain_walk_of(&opener, walked, before, &mut contents);
     walk.patience = Some(patience);
     let index = walk.run(walked.tree)?;
     Ok(index.map(|index| Brief { index, is_news: contents.has_read() }))
 }
 
 /// The same, with somebody else to open files.
+#[cfg(test)]
 pub(crate) fn scan_with(opener: &dyn Opener, walked: Walked<'_>, before: Option<&Index>) -> Result<Index> {
     walk_of(opener, walked, before, &mut Contents::new()).run_to_the_end(walked.tree)
+}
+
+/// One with which other threads may take part.
+fn plain_walk_of<'a>(
+    opener: &'a Plain<'_>,
+    walked: Walked<'a>,
+    before: Option<&'a Index>,
+    contents: &'a mut Contents,
+) -> Walk<'a> {
+    Walk { has_others: true, ..walk_of(opener, walked, before, contents) }
 }
 
 fn walk_of<'a>(
@@ -109,14 +124,13 @@ fn walk_of<'a>(
     let Walked { reach, marks, owners, first_id, .. } = walked;
     let now = clock_gettime(ClockId::Realtime);
     Walk {
-        opener,
-        reach,
+        reader: FileReader { opener, reach, attributes: Attributes::new(marks) },
+        has_others: false,
         owners,
         first_id,
         // Hashes under another rule are not ours.
         before: before.filter(|index| index.facts.marks == marks && index.facts.owners == owners),
         contents,
-        attributes: Attributes::new(marks),
         linked: HashMap::new(),
         frames: Vec::new(),
         out: Vec::new(),
@@ -135,7 +149,7 @@ fn walk_of<'a>(
 /// A directory that is being walked.
 struct Frame {
     /// `None` while there are more than enough open below it.
-    fd: Option<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
     /// Itself. The content and the record are filled in at the end.
     entry: Entry,
     /// Itself in the earlier index.
@@ -148,6 +162,8 @@ struct Frame {
     /// So far, it looks like then.
     same: bool,
     entries: Vec<Entry>,
+    /// Those of them that are still to be read.
+    waiting: Vec<Waiting>,
     /// Where the records of what is below begin.
     start: u64,
 }
@@ -163,13 +179,13 @@ impl Frame {
 }
 
 struct Walk<'a> {
-    opener: &'a dyn Opener,
-    reach: &'a Reach,
+    reader: FileReader<'a>,
+    /// Other threads may read, too.
+    has_others: bool,
     owners: Owners,
     first_id: u32,
     before: Option<&'a Index>,
     contents: &'a mut Contents,
-    attributes: Attributes,
     /// What files with several names hold, by the number of the inode.
     linked: HashMap<u64, Entry>,
     frames: Vec<Frame>,
@@ -190,7 +206,7 @@ impl Walk<'_> {
     /// Nothing if it is too much.
     fn run(mut self, tree: BorrowedFd<'_>) -> Result<Option<Index>> {
         // A descriptor of our own: the place in a directory is shared by all copies of a descriptor.
-        let fd = self.opener.open(tree, c".", Wanted::Directory).map_err(|e| self.refused(c"", e))?;
+        let fd = self.reader.opener.open(tree, c".", Wanted::Directory).map_err(|e| self.refused(c"", e))?;
         let stat = fstat(&fd).context("index a layer")?;
         let old = self.before.map(|index| index.root.clone());
         self.enter(fd, c"", &stat, old)?;
@@ -225,13 +241,13 @@ impl Walk<'_> {
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let old = frame.old_entry(name.to_bytes());
         let Some(fd) = &frame.fd else { return Err(self.failed(name, Errno::BADF.into())) };
-        let stat = match self.reach.stat(fd.as_fd(), name) {
+        let stat = match self.reader.reach.stat(fd.as_fd(), name) {
             Err(Errno::NOENT) => return self.changed(),
             Err(e) => return Err(self.refused(name, e.into())),
             Ok(stat) => stat,
         };
         if kind(&stat) == Kind::Directory {
-            return match self.opener.open(fd.as_fd(), name, Wanted::Directory) {
+            return match self.reader.opener.open(fd.as_fd(), name, Wanted::Directory) {
                 Ok(below) => self.enter(below, name, &stat, old),
                 Err(e) if is_gone(&e) => self.changed(),
                 Err(e) => Err(self.refused(name, e)),
@@ -275,7 +291,7 @@ impl Walk<'_> {
                 let Some(fd) = self.frames.last().and_then(|frame| frame.fd.as_ref()) else {
                     return Ok(None);
                 };
-                let target = match self.reach.read_link(fd.as_fd(), name) {
+                let target = match self.reader.reach.read_link(fd.as_fd(), name) {
                     Ok(target) => target,
                     Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
                     Err(e) => return Err(self.refused(name, e.into())),
@@ -292,35 +308,15 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, name: &CStr, stat: &Stat, mut entry: Entry) -> Result<Option<Entry>> {
-        let Some(frame) = self.frames.last() else { return Ok(None) };
-        let marked = frame.marked;
-        let known = self.linked.get(&stat.st_ino).filter(|_| stat.st_nlink > 1);
+        let Some(frame) = self.frames.last_mut() else { return Ok(None) };
+        let (marked, is_linked) = (frame.marked, stat.st_nlink > 1);
+        let known = self.linked.get(&stat.st_ino).filter(|_| is_linked);
         if let Some(known) =
             known.filter(|known| (known.stamp, known.size) == (entry.stamp, entry.size) && !marked)
         {
             (entry.content, entry.xattrs) = (known.content, known.xattrs);
             return Ok(Some(entry));
         }
-        let Some(dir) = &frame.fd else { return Ok(None) };
-        let file = match self.opener.open(dir.as_fd(), name, Wanted::File) {
-            Ok(file) => file,
-            Err(e) if is_gone(&e) => return Ok(None),
-            Err(e) => return Err(self.refused(name, e)),
-        };
-        let read = self.attributes.read(self.reach, file.as_fd());
-        let found = read.map_err(|e| self.failed(name, e))?;
-        if found.metacopy {
-            let text = format!(
-                "cannot index {}: its content is in another layer; mount with metacopy=off",
-                self.show(name)
-            );
-            return Err(Error::new(ErrorKind::Unsupported, text));
-        }
-        if marked && found.whiteout && entry.size == 0 {
-            entry.kind = Kind::Whiteout;
-            return Ok(Some(entry));
-        }
-        entry.xattrs = found.xattrs;
         if let Some(patience) = &mut self.patience {
             let Some(left) = patience.bytes.checked_sub(entry.size) else {
                 self.is_too_much = true;
@@ -328,19 +324,60 @@ impl Walk<'_> {
             };
             patience.bytes = left;
         }
-        entry.content = match self.contents.hash(file.as_fd(), entry.size) {
-            Ok(hash) => hash,
-            Err(e) if is_gone(&e) => return Ok(None),
-            Err(e) => return Err(self.failed(name, e)),
-        };
-        let after = fstat(&file).context("index a layer")?;
-        if stamp(&after) != entry.stamp || after.st_size != stat.st_size {
-            self.facts.racy = true;
-            entry.stamp.ino = 0;
-        } else if stat.st_nlink > 1 {
+        if self.has_others && !marked && !is_linked {
+            let (place, name) = (frame.entries.len(), name.to_owned());
+            frame.waiting.push(Waiting { place, name, entry: entry.clone() });
+            return Ok(Some(entry));
+        }
+        let Some(dir) = &frame.fd else { return Ok(None) };
+        let read = self.reader.read(dir.as_fd(), name, entry, marked, self.contents);
+        let entry = self.was_read(name, read)?;
+        if let Some(entry) = entry.as_ref().filter(|entry| is_linked && entry.stamp.ino != 0) {
             self.linked.insert(stat.st_ino, entry.clone());
         }
-        Ok(Some(entry))
+        Ok(entry)
+    }
+
+    /// What a reader says of a file. `None`: it is gone.
+    fn was_read(&mut self, name: &CStr, read: std::result::Result<Read, Refused>) -> Result<Option<Entry>> {
+        match read {
+            Ok(Read::Whole(entry)) => Ok(Some(entry)),
+            Ok(Read::Torn(entry)) => {
+                self.facts.racy = true;
+                Ok(Some(entry))
+            }
+            Ok(Read::Gone) => Ok(None),
+            Ok(Read::Elsewhere) => {
+                let text = format!(
+                    "cannot index {}: its content is in another layer; mount with metacopy=off",
+                    self.show(name)
+                );
+                Err(Error::new(ErrorKind::Unsupported, text))
+            }
+            Err(Refused::Opening(e)) => Err(self.refused(name, e)),
+            Err(Refused::Reading(e)) => Err(self.failed(name, e)),
+        }
+    }
+
+    /// Reads the files of a directory that were left for later. While it is open: it may be closed after that.
+    fn read_waiting(&mut self, frame: usize) -> Result<()> {
+        let Some(Frame { fd: Some(dir), waiting, .. }) = self.frames.get_mut(frame) else { return Ok(()) };
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let files = Files { dir: dir.clone(), waiting: std::mem::take(waiting) };
+        let mut gone = Vec::new();
+        for (place, name, read) in files.read(&mut self.reader, self.contents, self.facts.marks) {
+            match self.was_read(&name, read)? {
+                Some(entry) => self.frames[frame].entries[place] = entry,
+                None => gone.push(place),
+            }
+        }
+        for place in gone.into_iter().rev() {
+            self.frames[frame].entries.remove(place);
+            self.facts.racy = true;
+        }
+        Ok(())
     }
 
     /// Begins with a directory.
@@ -351,7 +388,7 @@ impl Walk<'_> {
         }
         let mut entry = self.entry(name, stat)?;
         // The value of the mark `x` is not kept, so a directory that may bear it is looked at again.
-        let read = self.attributes.read(self.reach, fd.as_fd());
+        let read = self.reader.attributes.read(self.reader.reach, fd.as_fd());
         let found = read.map_err(|e| self.failed(name, e))?;
         entry.xattrs = found.xattrs;
         let marked = found.opaque == Some(b'x');
@@ -363,10 +400,11 @@ impl Walk<'_> {
         let old = old.filter(|_| listed.is_some());
         let old_entries = listed.unwrap_or_default();
         if let Some(far) = self.frames.len().checked_sub(OPEN_MAX) {
+            self.read_waiting(far)?;
             self.frames[far].fd = None;
         }
         self.frames.push(Frame {
-            fd: Some(fd),
+            fd: Some(Arc::new(fd)),
             entry,
             same: old.is_some(),
             old,
@@ -374,6 +412,7 @@ impl Walk<'_> {
             names: names.into_iter(),
             old_entries: old_entries.into_iter().peekable(),
             entries: Vec::new(),
+            waiting: Vec::new(),
             start: self.out.len() as u64,
         });
         Ok(())
@@ -393,6 +432,9 @@ impl Walk<'_> {
 
     /// Is through with a directory. Returns it if it is the root.
     fn leave(&mut self) -> Result<Option<Entry>> {
+        if let Some(last) = self.frames.len().checked_sub(1) {
+            self.read_waiting(last)?;
+        }
         let Some(mut frame) = self.frames.pop() else { return Ok(None) };
         let Some(fd) = frame.fd.take() else { return Err(self.failed(c"", Errno::BADF.into())) };
         let after = fstat(&fd).context("index a layer")?;
@@ -422,13 +464,13 @@ impl Walk<'_> {
         let (is_closed, ino) = (parent.fd.is_none(), parent.entry.stamp.ino);
         parent.entries.push(frame.entry);
         if is_closed {
-            let back = self.opener.open(fd.as_fd(), c"..", Wanted::Directory);
+            let back = self.reader.opener.open(fd.as_fd(), c"..", Wanted::Directory);
             let back = back.map_err(|e| self.refused(c"", e))?;
             if fstat(&back).context("index a layer")?.st_ino != ino {
                 return Err(self.failed(c"", io::Error::other("it was moved meanwhile")));
             }
             if let Some(parent) = self.frames.last_mut() {
-                parent.fd = Some(back);
+                parent.fd = Some(Arc::new(back));
             }
         }
         Ok(None)
@@ -515,7 +557,7 @@ fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
 }
 
 /// Whether a name does not lead any more to what it led to a moment ago.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     // The last three: a socket, a pipe, a directory where a file was.
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NXIO, Errno::SPIPE, Errno::ISDIR];
     Errno::from_io_error(error).is_some_and(|errno| gone.contains(&errno))

@@ -13,10 +13,14 @@ use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
 use super::super::digest::digest;
+use super::attributes::Attributes;
+use super::content::Contents;
+use super::reading::{FileReader, Files, Read, Waiting};
 use super::*;
 use glasshouse_linux::rustix::fs::OFlags;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// A tree, by these rules.
 pub(in super::super) fn walked<'a>(
@@ -133,6 +137,98 @@ fn a_walk_with_little_patience_finds_the_same_or_nothing() {
     // What is known takes none.
     let found = brief(Some(&later(index_of(dir.path()), 5)), 0, 7).unwrap();
     assert_eq!((all(&found.index), found.is_news), (all(&whole), false));
+}
+
+/// Files enough for several threads, of every size up to some blocks, with links, attributes and directories among them.
+fn large_tree() -> TempDir {
+    let dir = tempdir().unwrap();
+    for n in 0..300_u32 {
+        let path = dir.path().join(format!("f{n}"));
+        fs::write(&path, vec![n as u8; n as usize * 40]).unwrap();
+        match n % 50 {
+            1 => fs::create_dir(dir.path().join(format!("f{n}-dir"))).unwrap(),
+            2 => fs::hard_link(&path, dir.path().join(format!("f{n}-link"))).unwrap(),
+            3 => symlink("f1", dir.path().join(format!("f{n}-symlink"))).unwrap(),
+            4 => {
+                // More names than are asked for at first, and a longer value.
+                for m in 0..20 {
+                    let (name, bytes) = (format!("user.{m:060}"), if m == 0 { 1000 } else { 10 });
+                    setxattr(&path, name.as_str(), &vec![m; bytes], XattrFlags::empty()).unwrap();
+                }
+            }
+            _ => {}
+        }
+    }
+    dir
+}
+
+#[test]
+fn several_threads_find_what_one_does() {
+    let dir = large_tree();
+    let tree = File::open(dir.path()).unwrap();
+    let reach = Reach::own();
+    let walked = walked(&tree, &reach, Marks::Trusted, Owners::Kept);
+    let alone = scan_with(&Plain(&reach), walked, None).unwrap();
+    for _ in 0..20 {
+        let together = scan(walked, None).unwrap();
+        assert_eq!(all(&together), all(&alone));
+        assert!(!together.racy());
+    }
+    assert!(entry(&alone, "/f4").xattrs.is_some_and(|hash| entry(&alone, "/f54").xattrs == Some(hash)));
+}
+
+#[test]
+fn several_threads_keep_what_comes_first() {
+    let dir = large_tree();
+    let tree = File::open(dir.path()).unwrap();
+    let reach = Reach::own();
+    let walked = walked(&tree, &reach, Marks::Trusted, Owners::Kept);
+    let bytes = 100_000;
+    for _ in 0..20 {
+        let (index, kept) = scan_keeping(walked, None, Room { file_bytes: 64_000, bytes }).unwrap();
+        let files = all(&index).into_iter().map(|(_, entry)| entry).filter(|entry| entry.kind == Kind::File);
+        // Those with several names are read at once, before all others.
+        let (linked, others): (Vec<_>, Vec<_>) = files.partition(|file| file.name.ends_with(b"-link"));
+        let mut left = bytes - linked.iter().map(|file| file.size).sum::<u64>();
+        for file in others {
+            let Some(rest) = left.checked_sub(file.size) else { break };
+            left = rest;
+            assert!(kept.contains_key(&file.content), "{}", file.name.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_before_it_is_read_is_none() {
+    let dir = large_tree();
+    let index = index_of(dir.path());
+    let gone = ["f7", "f123", "f299"];
+    for name in gone {
+        fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    let is_waiting = |entry: &Entry| entry.kind == Kind::File && !entry.name.ends_with(b"-link");
+    let listed = all(&index).into_iter().map(|(_, entry)| entry).filter(is_waiting).enumerate();
+    let waiting = listed.map(|(place, entry)| Waiting {
+        place,
+        name: CString::new(entry.name.to_vec()).unwrap(),
+        entry,
+    });
+    let files = Files { dir: Arc::new(File::open(dir.path()).unwrap().into()), waiting: waiting.collect() };
+    let reach = Reach::own();
+    let attributes = Attributes::new(Marks::Trusted);
+    let mut reader = FileReader { opener: &Plain(&reach), reach: &reach, attributes };
+    let read = files.read(&mut reader, &mut Contents::new(), Marks::Trusted);
+    assert_eq!(read.len(), 300);
+    for (n, (place, name, read)) in read.into_iter().enumerate() {
+        assert_eq!(n, place);
+        match read {
+            Ok(Read::Gone) => assert!(gone.contains(&name.to_str().unwrap()), "{name:?}"),
+            Ok(Read::Whole(found)) => {
+                assert_eq!(found, entry(&index, &format!("/{}", name.to_str().unwrap())))
+            }
+            _ => panic!("{name:?}"),
+        }
+    }
 }
 
 #[test]
