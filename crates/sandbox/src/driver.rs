@@ -173,8 +173,10 @@ impl Driver {
 
     /// Nothing else is begun before the box was looked at: what a later one does is no part of this step.
     async fn take_step(&mut self, done: Done) {
-        let taken = self.steps.take(done).await;
-        self.record.step(taken);
+        let (tell, told) = oneshot::channel();
+        let settled = async { told.await.ok().map(|changes| self.record.settle(changes)) };
+        let (taken, settled) = tokio::join!(self.steps.take(done, tell), settled);
+        self.record.step(taken, settled);
     }
 
     async fn exec(&mut self, spec: Box<ExecSpec>, step: bool, answer: oneshot::Sender<Result<Exec>>) {

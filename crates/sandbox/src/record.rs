@@ -3,13 +3,13 @@
 use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
 use glasshouse_trace::{
     BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, SecretPattern,
-    Settings,
+    Settings, Settled,
 };
 
 use crate::exec::HeadTail;
 use crate::home::Home;
 use crate::spec::SandboxInfo;
-use crate::state::steps::Taken;
+use crate::state::steps::{Changes, Taken};
 
 /// Writes the record of one box.
 pub(crate) struct Record {
@@ -130,11 +130,27 @@ impl Record {
         self.recorder.record(Event::State { what: what.into(), snapshot, method, step });
     }
 
-    pub(crate) fn step(&mut self, taken: Taken) {
-        if let Some(base) = taken.base {
+    /// Looks through what a step has changed, and stores it. As it was, if that does not go.
+    pub(crate) fn settle(&self, changes: Changes) -> Result<Settled, Changes> {
+        let settled = changes.payload().and_then(|payload| self.recorder.settle_changes(payload));
+        settled.ok_or(changes)
+    }
+
+    /// A step, with what it has changed.
+    pub(crate) fn step(&mut self, taken: Taken, changes: Option<Result<Settled, Changes>>) {
+        let Taken { base, mut step } = taken;
+        if let Some(base) = base {
             self.recorder.record(Event::Base(base));
         }
-        self.recorder.record(Event::Step(Box::new(taken.step)));
+        match (changes, &mut step.state) {
+            (Some(Ok(settled)), Some(_)) => drop(self.recorder.record_step(step, settled)),
+            (Some(Err(changes)), Some(state)) => {
+                state.changes = changes.payload();
+                self.recorder.record(Event::Step(Box::new(step)));
+            }
+            // What cannot be said of the box after it cannot be said of what it changed either.
+            (_, None) | (None, _) => drop(self.recorder.record(Event::Step(Box::new(step)))),
+        }
     }
 
     pub(crate) fn box_ended(&mut self, why: &str) {

@@ -50,4 +50,4 @@ pub use redaction::{Redaction, Redactor, SecretPattern};
 pub use retention::{Pruned, Retention, prune};
 pub use verify::{Bad, Report, Why, verify};
 pub use view::{Style, page, render};
-pub use writer::{Settings, Writer};
+pub use writer::{Settings, Settled, Writer};

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::payload::Payload;
-use crate::writer::{Settings, Writer};
+use crate::writer::{Settings, Settled, Writer};
 
 /// Records events, and counts those that it could not.
 #[derive(Debug)]
@@ -51,13 +51,28 @@ impl Recorder {
 
     /// Records an event and returns its number in the trace, or counts it as lost.
     pub fn record(&mut self, event: Event) -> Option<u64> {
+        self.record_with(event, None)
+    }
+
+    /// Looks through what a step changed, and stores it, ahead of the step. If that does not go, they have to be recorded
+    /// with it, and the reason will show then.
+    pub fn settle_changes(&self, changes: Payload) -> Option<Settled> {
+        self.writer.as_ref()?.settle_changes(changes).ok()
+    }
+
+    /// Records a step whose changes were settled before.
+    pub fn record_step(&mut self, step: Step, changes: Settled) -> Option<u64> {
+        self.record_with(Event::Step(Box::new(step)), Some(changes))
+    }
+
+    fn record_with(&mut self, event: Event, changes: Option<Settled>) -> Option<u64> {
         let last_words = matches!(event, Event::BoxEnded { .. });
         let kept = |payload: &&Payload| payload.bytes_total.saturating_sub(payload.bytes_cut);
         let bytes = event.payloads().iter().map(kept).fold(0, u64::saturating_add);
         if self.failing != Some(ErrorKind::Full) || last_words {
             self.confess();
         }
-        match self.append(event) {
+        match self.append(event, changes) {
             Ok(seq) => Some(seq),
             Err(e) => {
                 self.lost_total += 1;
@@ -89,13 +104,13 @@ impl Recorder {
         }
         let Pending { events, bytes, why } = &self.pending;
         let event = Event::Lost { events: *events, bytes: *bytes, why: why.clone() };
-        match self.append(event) {
+        match self.append(event, None) {
             Ok(_) => self.pending = Pending::default(),
             Err(e) => self.note(&e),
         }
     }
 
-    fn append(&mut self, event: Event) -> Result<u64, Error> {
+    fn append(&mut self, event: Event, changes: Option<Settled>) -> Result<u64, Error> {
         let wait = match self.failing {
             Some(ErrorKind::Busy) => Duration::ZERO,
             _ => self.settings.limits.lock_wait_max,
@@ -104,7 +119,7 @@ impl Recorder {
             Some(writer) => writer,
             closed => closed.insert(Writer::open(self.settings.clone())?),
         };
-        let seq = writer.append_within(event, wait)?;
+        let seq = writer.append_within(event, changes, wait)?;
         self.failing = None;
         Ok(seq)
     }

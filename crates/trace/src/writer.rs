@@ -69,6 +69,10 @@ struct End {
     prev: Hash,
 }
 
+/// What a step changed, looked through and stored ahead of the line that will name it.
+#[derive(Debug)]
+pub struct Settled(Payload);
+
 /// An event on its way under the lock.
 struct Ready {
     event: Encoded,
@@ -105,12 +109,23 @@ impl Writer {
     /// Appends an event and returns its number.
     pub fn append(&mut self, event: Event) -> Result<u64> {
         let wait = self.limits.lock_wait_max;
-        self.append_within(event, wait)
+        self.append_within(event, None, wait)
     }
 
-    /// The same, waiting no longer than this for other writers.
-    pub(crate) fn append_within(&mut self, event: Event, wait: Duration) -> Result<u64> {
-        let ready = self.prepare(event)?;
+    /// Looks through what a step changed, and stores it. It is the slowest part of its record, and need not wait until
+    /// all of the step is known.
+    pub(crate) fn settle_changes(&self, changes: Payload) -> Result<Settled> {
+        self.settle(changes).map(Settled)
+    }
+
+    /// The same, waiting no longer than this for other writers. A step can have its changes from before.
+    pub(crate) fn append_within(
+        &mut self,
+        event: Event,
+        changes: Option<Settled>,
+        wait: Duration,
+    ) -> Result<u64> {
+        let ready = self.prepare(event, changes)?;
         if self.stale {
             self.reopen()?;
         }
@@ -139,7 +154,7 @@ impl Writer {
         Ok(())
     }
 
-    fn prepare(&self, mut event: Event) -> Result<Ready> {
+    fn prepare(&self, mut event: Event, changes: Option<Settled>) -> Result<Ready> {
         if let Event::Unknown(event) = &event {
             let message = format!("write an event that this version does not know: {}", event.kind);
             return Err(Error::new(ErrorKind::Unwritable, message));
@@ -151,6 +166,11 @@ impl Writer {
         });
         for payload in event.payloads_mut() {
             *payload = self.settle(std::mem::take(payload))?;
+        }
+        if let (Event::Step(step), Some(Settled(changes))) = (&mut event, changes)
+            && let Some(state) = &mut step.state
+        {
+            state.changes = Some(changes);
         }
         let reserve = match event {
             Event::Lost { .. } | Event::BoxEnded { .. } => TRACE_BYTES_RESERVE,

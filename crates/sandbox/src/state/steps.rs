@@ -4,8 +4,16 @@
 //!  command or tool ends ─▶ hold the box still ─▶ index of its top ─▶ digest
 //!                                                      │ another one than after the step before?
 //!                                                      ▼
-//!                                 what differs from the state before, small texts along ─▶ on record
+//!                                 what differs from the state before, small texts along
+//!                                        │ that list                │ all else
+//!                                        ▼                          ▼
+//!                       spelled, looked through, stored       let the box go, note the state for the next step
+//!                                        └───────────┬──────────────┘
+//!                                                    ▼ on record
 //! ```
+//! The list is handed to whoever keeps the record before the box is let go: the two sides take the same time, and need
+//! nothing from each other. It counts for nothing if the box cannot be let go.
+//!
 //! The state before is kept as the index of the top and the names of the layers below it, in the box's directory, so
 //! that a step costs what it changed, whichever process it came from. It is moved along when the box is put back. There
 //! are two files for that index, in turn: the one of the step before is whole until the note names the other.
@@ -24,6 +32,7 @@ use glasshouse_trace::{
     Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState, trajectory::path_text,
 };
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::SnapshotOptions;
 use super::changes::kind_name;
@@ -67,6 +76,7 @@ pub(crate) struct Steps {
 pub(crate) struct Taken {
     /// Before the first step.
     pub(crate) base: Option<Base>,
+    /// Without what it has changed.
     pub(crate) step: Step,
 }
 
@@ -80,11 +90,12 @@ impl Steps {
         self.recording != Recording::Commands
     }
 
-    /// Looks at the box after a step. One for which not even a number could be had has the number 0, and says why.
-    pub(crate) async fn take(&self, done: Done) -> Taken {
+    /// Looks at the box after a step. One for which not even a number could be had has the number 0, and says why. What it
+    /// has changed is told as soon as it is known, if anything has.
+    pub(crate) async fn take(&self, done: Done, changes: oneshot::Sender<Changes>) -> Taken {
         let (house, id, recording, runtime) =
             (self.house.clone(), self.id.clone(), self.recording, self.runtime);
-        let looked = blocking(move || house.after_step(&id, recording, runtime)).await;
+        let looked = blocking(move || house.after_step(&id, recording, runtime, changes)).await;
         let looked = looked.unwrap_or_else(|e| {
             let no_state = Some(e.to_string());
             Looked { number: 0, base: None, state: None, no_state, snapshot: None }
@@ -236,7 +247,13 @@ pub(super) fn moved(home: &Home, info: &SandboxInfo, chain: &[String]) -> Result
 }
 
 impl Sandboxes {
-    fn after_step(&self, id: &str, recording: Recording, runtime: RuntimeKind) -> Result<Looked> {
+    fn after_step(
+        &self,
+        id: &str,
+        recording: Recording,
+        runtime: RuntimeKind,
+        changes: oneshot::Sender<Changes>,
+    ) -> Result<Looked> {
         let home = self.home();
         let _turn = turn(home, id)?;
         let before = Note::read(home, id);
@@ -244,7 +261,7 @@ impl Sandboxes {
         let mut looked = Looked { number, base: None, state: None, no_state: None, snapshot: None };
         let mut note = Note { step: number, ..before };
         if recording != Recording::Commands {
-            match self.look_after(id, &note, runtime) {
+            match self.look_after(id, &note, runtime, changes) {
                 Ok((base, state, after)) => {
                     (looked.base, looked.state) = (base, Some(state));
                     note = Note { step: number, ..after };
@@ -271,6 +288,7 @@ impl Sandboxes {
         id: &str,
         before: &Note,
         runtime: RuntimeKind,
+        changes: oneshot::Sender<Changes>,
     ) -> Result<(Option<Base>, StepState, Note)> {
         let start = Instant::now();
         let home = self.home();
@@ -288,6 +306,7 @@ impl Sandboxes {
             }
         }
         let mut found = None;
+        let mut changes = Some(changes);
         self.runtime(runtime).hold_still(id, &mut |still| {
             let chain = still.record.info.chain.clone();
             let top_before = before.top.and_then(|top| top.read(home, id).ok()).map(Rc::new);
@@ -302,7 +321,7 @@ impl Sandboxes {
                 trees: [vec![still.upper.clone()], below.trees].concat(),
             };
             let digest = now.digest()?.to_string();
-            let mut list = List { kept, ..List::default() };
+            let mut list = Changes { kept, ..Changes::default() };
             let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
             if digest != known {
                 // Its top is there, or it had none.
@@ -316,11 +335,15 @@ impl Sandboxes {
                 }
             }
             let processes = (processes_of(&still), still.at_work);
-            found = Some((top, chain, digest, list, now.racy(), processes));
+            found = Some((top, chain, digest, list.changed, now.racy(), processes));
+            if let Some(changes) = changes.take().filter(|_| list.is_known()) {
+                // Who keeps the record does not want them if he is gone.
+                let _ = changes.send(list);
+            }
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
-        let (top, chain, digest, list, racy, (processes, at_work)) = found.ok_or_else(failed)?;
+        let (top, chain, digest, changed, racy, (processes, at_work)) = found.ok_or_else(failed)?;
         let same = digest == before.digest && chain == before.chain;
         let top_file = match before.top {
             Some(file) if same => file,
@@ -335,8 +358,8 @@ impl Sandboxes {
             racy,
             processes,
             at_work,
-            changed: list.changed,
-            changes: list.payload(),
+            changed,
+            changes: None,
             took_us: start.elapsed().as_micros() as u64,
         };
         Ok((base, state, Note { step: before.step, digest, chain, top: Some(top_file) }))
@@ -403,7 +426,7 @@ const TEXTS: Room = Room { file_bytes: STEP_TEXT_BYTES, bytes: STEP_TEXTS_BYTES 
 
 /// What a step changed, as far as there is room.
 #[derive(Default)]
-struct List {
+pub(crate) struct Changes {
     changed: u64,
     changes: Vec<FileChange>,
     list_bytes: usize,
@@ -414,7 +437,7 @@ struct List {
     kept: Kept,
 }
 
-impl List {
+impl Changes {
     fn fill(&mut self, from: &[Rc<Index>], to: &State, reach: &Reach) -> Result<()> {
         let from: Vec<&Index> = from.iter().map(Rc::as_ref).collect();
         let chain = to.chain();
@@ -464,10 +487,12 @@ impl List {
         FileChange { path: path_text(&path), change: kind, now }
     }
 
-    fn payload(&self) -> Option<Payload> {
-        if self.changes.is_empty() || self.unknown {
-            return None;
-        }
+    fn is_known(&self) -> bool {
+        !self.changes.is_empty() && !self.unknown
+    }
+
+    /// As the record has them.
+    pub(crate) fn payload(&self) -> Option<Payload> {
         // All that there is, and a little for what has to be spelled in another way.
         let room = self.list_bytes + self.texts_bytes as usize * 9 / 8;
         let mut bytes = Vec::with_capacity(room);
