@@ -29,8 +29,8 @@ use super::{Entry, Kind};
 use crate::threads;
 
 /// So many files are worth a second thread, or so many bytes.
-const FILES_MANY: usize = 32;
-const BYTES_MANY: u64 = 1 << 20;
+const FILES_MANY: usize = 16;
+const BYTES_MANY: u64 = 128 << 10;
 /// Threads for one walk, its own among them.
 const THREADS_MAX: usize = 4;
 
