@@ -398,11 +398,20 @@ impl Home {
     }
 
     pub(crate) fn write_record(&self, record: &BoxRecord) -> Result<()> {
-        let dir = self.box_dir(&record.info.id);
-        let temporary = dir.join("box.json~");
-        write_private(&temporary, &record.to_json().to_string())?;
-        let id = &record.info.id;
-        fs::rename(&temporary, dir.join("box.json")).context(format_args!("write box.json of {id}"))
+        self.prepare_record(record)?;
+        self.put_record(&record.info.id)
+    }
+
+    /// Writes a record beside the one that counts. Only whoever holds the box's lock.
+    pub(crate) fn prepare_record(&self, record: &BoxRecord) -> Result<()> {
+        write_private(&self.box_dir(&record.info.id).join("box.json~"), &record.to_json().to_string())
+    }
+
+    /// The record that was prepared is the one that counts.
+    pub(crate) fn put_record(&self, id: &str) -> Result<()> {
+        let dir = self.box_dir(id);
+        fs::rename(dir.join("box.json~"), dir.join("box.json"))
+            .context(format_args!("write box.json of {id}"))
     }
 
     /// What is known of a box; `None` if it never became one.

@@ -90,7 +90,7 @@ pub(super) fn start(
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
 ) -> std::result::Result<Ready, Failed> {
-    let (watch, told) = conduct(builder, plan, fds)?;
+    let (watch, told) = conduct(builder, plan, fds, || ())?;
     // One that serves is the guest itself and lives on; one that builds has ended or is about to.
     let serves = plan.steps.is_empty();
     match (told, watch.spawned) {
@@ -159,14 +159,16 @@ pub(super) fn greet_far(stream: UnixStream, plan: &Plan) -> std::result::Result<
     Ok(FarReady { lacking, kernel, stream: builder.keep() })
 }
 
-/// Has a builder carry out a plan that all runs in that one process. Its end is not waited for.
+/// Has a builder carry out a plan that all runs in that one process, and does something else while it is at work. Its end
+/// is not waited for.
 pub(super) fn carry_out(
     builders: &Builders,
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
+    meanwhile: impl FnOnce(),
 ) -> std::result::Result<(), Unchanged> {
-    let (watch, told) = conduct(builder, plan, fds)?;
+    let (watch, told) = conduct(builder, plan, fds, meanwhile)?;
     match told {
         Ok(()) => {
             builders.let_go(watch.builder);
@@ -191,9 +193,12 @@ fn conduct(
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
+    meanwhile: impl FnOnce(),
 ) -> Result<(Watch, std::result::Result<(), Failed>)> {
     let mut watch = Watch::new(builder);
-    let mut told = watch.send(plan, fds).and_then(|()| watch.listen());
+    let sent = watch.send(plan, fds);
+    meanwhile();
+    let mut told = sent.and_then(|()| watch.listen());
     let did_nothing = watch.unread && watch.spawned.is_none() && !watch.changing;
     if told.is_err() && watch.builder.is_spare && did_nothing {
         watch = Watch::new(Builder::execute(Mode::Jail)?);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -103,9 +104,11 @@ impl SnapshotInfo {
     }
 }
 
-/// Which start of the host this is.
+/// Which start of the host this is. Nobody outlives it, so it is asked once.
 pub(crate) fn boot() -> String {
-    fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default()
+    static BOOT: OnceLock<String> = OnceLock::new();
+    let read = || fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default();
+    BOOT.get_or_init(read).clone()
 }
 
 fn path(home: &Home, id: &str) -> PathBuf {

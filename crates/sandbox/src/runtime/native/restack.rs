@@ -5,8 +5,9 @@
 //!        │                  │                              │
 //!        └──────────────────┴── fails: as it was ──────────┘
 //! ```
-//! What can be done while the guest comes to rest, or while it sets out again, is done then: a builder is taken, an empty
-//! top is made; what the box stood on is put away.
+//! What can be done while the guest comes to rest, while the builder is at work, or while the guest sets out again, is done
+//! then: a builder is taken and an empty top is made; the record is written that will count; what the box stood on is put
+//! away.
 //!
 //! The swap itself is one call of the kernel's. Whoever dies around it leaves an intent on record; the next one who
 //! holds the box asks it which root it has, and finishes or forgets the intent.
@@ -272,23 +273,20 @@ impl Native {
     /// The box stands on what was intended, and nothing of what it stood on stays.
     fn adopt(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
         let (id, old) = (record.info.id.clone(), record.info.generation);
-        self.stand_on(record, pending)?;
+        self.seal(record, &pending)?;
+        stand_on(record, &pending);
         self.discard_top(&id, old)
     }
 
-    /// The box stands on what was intended.
-    fn stand_on(&self, record: &mut BoxRecord, pending: Pending) -> Result<()> {
-        let id = record.info.id.clone();
-        let old = record.info.generation;
-        if let Some(layer) = &pending.seals
-            && !layers::path(&self.home, layer).is_dir()
-        {
-            layers::seal(&self.home, &top_dir(&self.home, &id, old).join("u"), layer)?;
+    /// What the box stood on is a layer, if that was intended.
+    fn seal(&self, record: &BoxRecord, pending: &Pending) -> Result<()> {
+        match &pending.seals {
+            Some(layer) if !layers::path(&self.home, layer).is_dir() => {
+                let top = top_dir(&self.home, &record.info.id, record.info.generation);
+                layers::seal(&self.home, &top.join("u"), layer)
+            }
+            _ => Ok(()),
         }
-        record.mounted = pending.chain.clone();
-        record.info.chain = pending.chain;
-        record.info.generation = pending.generation;
-        Ok(())
     }
 
     /// The same as [`Native::discard_top`], but for the work on the disk, which is left to who tidies.
@@ -354,20 +352,33 @@ impl Native {
         parcel.add(FdRole::Hold, held.stream.try_clone().context("copy the hold")?.into());
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
-        let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow());
+        let mut next = None;
+        let meanwhile = || {
+            let mut after = record.clone();
+            if let Some(pending) = after.pending.take() {
+                stand_on(&mut after, &pending);
+            }
+            next = Some(self.home.prepare_record(&after).map(|()| after));
+        };
+        let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow(), meanwhile);
         match (done, record.pending.take()) {
             (Ok(()), Some(pending)) => {
                 // The intent is on record: from here on the box can go on, whatever becomes of us. If it cannot be told,
                 // it is gone, which shows when its answer is waited for.
                 let _ = held.let_go(true);
-                let (old, is_sealed) = (record.info.generation, pending.seals.is_some());
-                self.stand_on(record, pending)?;
-                self.home.write_record(record)?;
-                match is_sealed {
-                    // What was in it is a layer by now: there is next to nothing to remove.
-                    true => Ok(self.discard_top(&id, old)?),
-                    false => Ok(self.throw_away_top(&id, old)?),
+                let old = record.info.generation;
+                self.seal(record, &pending)?;
+                match next {
+                    Some(Ok(after)) => {
+                        *record = after;
+                        self.home.put_record(&id)?;
+                    }
+                    _ => {
+                        stand_on(record, &pending);
+                        self.home.write_record(record)?;
+                    }
                 }
+                Ok(self.throw_away_top(&id, old)?)
             }
             (Ok(()), None) => Ok(()),
             (Err(Unchanged::Between(why)), _) => Err(self.end_in_between(record, why)?.into()),
@@ -680,6 +691,13 @@ impl Native {
         }
         Ok(created)
     }
+}
+
+/// The box stands on what was intended.
+fn stand_on(record: &mut BoxRecord, pending: &Pending) {
+    record.mounted.clone_from(&pending.chain);
+    record.info.chain.clone_from(&pending.chain);
+    record.info.generation = pending.generation;
 }
 
 /// Only a box that runs can be held.
