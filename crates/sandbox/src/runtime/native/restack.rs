@@ -366,19 +366,7 @@ impl Native {
                 // The intent is on record: from here on the box can go on, whatever becomes of us. If it cannot be told,
                 // it is gone, which shows when its answer is waited for.
                 let _ = held.let_go(true);
-                let old = record.info.generation;
-                self.seal(record, &pending)?;
-                match next {
-                    Some(Ok(after)) => {
-                        *record = after;
-                        self.home.put_record(&id)?;
-                    }
-                    _ => {
-                        stand_on(record, &pending);
-                        self.home.write_record(record)?;
-                    }
-                }
-                Ok(self.throw_away_top(&id, old)?)
+                Ok(self.settle_on(record, &pending, next.and_then(Result::ok))?)
             }
             (Ok(()), None) => Ok(()),
             (Err(Unchanged::Between(why)), _) => Err(self.end_in_between(record, why)?.into()),
@@ -392,6 +380,28 @@ impl Native {
                 })
             }
         }
+    }
+
+    /// The box stands on what was intended. Its record was prepared, or has to be written.
+    fn settle_on(
+        &self,
+        record: &mut BoxRecord,
+        pending: &Pending,
+        prepared: Option<BoxRecord>,
+    ) -> Result<()> {
+        let (id, old) = (record.info.id.clone(), record.info.generation);
+        self.seal(record, pending)?;
+        match prepared {
+            Some(after) => {
+                *record = after;
+                self.home.put_record(&id)?;
+            }
+            None => {
+                stand_on(record, pending);
+                self.home.write_record(record)?;
+            }
+        }
+        self.throw_away_top(&id, old)
     }
 
     /// Ends a box whose builder was killed while it moved the box's mounts, or could not move them back: some may be gone,
