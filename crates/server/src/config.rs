@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use glasshouse_sandbox::RuntimeKind;
+use glasshouse_sandbox::{Recording, RuntimeKind};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -32,6 +32,8 @@ pub struct Config {
     pub public_host: Option<String>,
     /// What boxes run on.
     pub runtime: RuntimeKind,
+    /// What is put on record of boxes whose makers say nothing of it.
+    pub recording: Recording,
     /// The longest life that a caller may ask for a box.
     pub timeout_max: Duration,
     /// MCP at `/mcp`, and what agents may do there.
@@ -87,6 +89,7 @@ struct File {
     listen: SocketAddr,
     public_host: String,
     runtime: String,
+    recording: String,
     box_timeout_max_s: u64,
     mcp: bool,
     audit: bool,
@@ -127,12 +130,16 @@ impl Config {
                 return Err(Error::Refused(message));
             }
         };
+        let recording = file.recording.parse();
+        let recording =
+            recording.map_err(|e| Error::Refused(format!("cannot use these settings: recording: {e}")))?;
         Ok(Config {
             home,
             listen: file.listen,
             key: None,
             public_host: Some(file.public_host).filter(|host| !host.is_empty()),
             runtime,
+            recording,
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
             audit: file.audit,

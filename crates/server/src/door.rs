@@ -53,6 +53,16 @@ pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static s
     None
 }
 
+/// Whether a browser opens a WebSocket for a page that is not ours: those are not held back by what holds back requests.
+/// What is called has to be what the page came from, whether a proxy in front has added TLS or not.
+pub(crate) fn cross_site(headers: &HeaderMap, public_host: Option<&str>) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let origin = origin.to_str().unwrap_or_default();
+    let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    !site.is_some_and(|site| host == Some(site) || public_host == Some(site))
+}
+
 fn is_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, _)) => name,
@@ -106,6 +116,25 @@ mod tests {
                 "{name}: {text}"
             );
         }
+    }
+
+    #[test]
+    fn sockets_of_other_pages_are_told_apart() {
+        let host = ("host", "box.example:8080");
+        for (origin, foreign) in [
+            ("http://box.example:8080", false),
+            ("https://box.example:8080", false),
+            ("https://boxes.example", false),
+            ("http://box.example", true),
+            ("http://box.example:8080.evil.example", true),
+            ("https://evil.example", true),
+            ("null", true),
+            ("", true),
+        ] {
+            let headers = headers(&[host, ("origin", origin)]);
+            assert_eq!(cross_site(&headers, Some("boxes.example")), foreign, "{origin}");
+        }
+        assert!(!cross_site(&headers(&[host]), None), "programs name no page");
     }
 
     #[test]

@@ -71,3 +71,31 @@ pub(crate) const MCP_BOXES: usize = 64;
 pub(crate) const MCP_BOX_TTL: Duration = Duration::from_secs(3600);
 /// A file that is told in one answer of MCP: more would fill an agent's memory.
 pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;
+/// One message of a WebSocket, either way.
+pub(crate) const SOCKET_MESSAGE_BYTES: usize = 1 << 20;
+/// Messages that wait to be sent over a WebSocket; what makes more waits.
+pub(crate) const SOCKET_MESSAGES: usize = 16;
+/// A client that does not take a message of its WebSocket for so long is cut off.
+pub(crate) const SLOW_SOCKET: Duration = Duration::from_secs(30);
+/// A client that opens a stream has so long to say what it is about.
+pub(crate) const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+/// Terminals of one box, running or ended.
+pub(crate) const TERMINALS: usize = 64;
+/// What is kept of a terminal's output for those who come back.
+pub(crate) const TERMINAL_KEPT_BYTES: usize = 1 << 20;
+/// A terminal whose client is so far behind waits for it.
+pub(crate) const TERMINAL_AHEAD_BYTES: u64 = 256 << 10;
+/// How often somebody who wants to hear of events has the boxes and their records looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
+/// Looking may take this part of the time; with very many boxes it is done less often.
+pub(crate) const LOOK_SHARE: u32 = 10;
+/// Events of the list of boxes that are kept for those who come back, or are slow.
+pub(crate) const EVENTS_KEPT: usize = 1024;
+/// How long the boxes are looked at after the last listener has gone.
+pub(crate) const EVENTS_LINGER: Duration = Duration::from_secs(30);
+/// A stream of events that has nothing to say says that it is there.
+pub(crate) const EVENTS_PING: Duration = Duration::from_secs(15);
+/// Calls of one batch.
+pub(crate) const BATCH_CALLS: usize = 64;
+/// Boxes that a batch works in at once.
+pub(crate) const BATCH_AT_ONCE: usize = 8;

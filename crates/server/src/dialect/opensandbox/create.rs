@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use glasshouse_sandbox::{Credentials, Image, Limits, RuntimeKind, SandboxSpec};
+use glasshouse_sandbox::{Credentials, Image, Limits, Recording, RuntimeKind, SandboxSpec};
 
 use super::fault::{Answer, Fault};
 use super::metadata;
@@ -13,6 +13,9 @@ use super::rooms::EXPIRES_LABEL;
 use crate::clock::now_ms;
 use crate::config::Config;
 use crate::limits::TIMEOUT_MIN_S;
+
+/// The extension that says what is put on record of a box.
+const RECORDING: &str = "glasshouse.recording";
 
 /// A box that can be made.
 #[derive(Debug)]
@@ -45,6 +48,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<W
         limits: limits(&request.resource_limits.unwrap_or_default())?,
         env: env.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect(),
         labels,
+        recording: recording(request.extensions.as_ref(), config)?,
         ..SandboxSpec::default()
     };
     let record = Record {
@@ -90,6 +94,14 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         )));
     }
     offline(request.network_policy.as_ref())
+}
+
+/// What is put on record: what the caller says, or the settings.
+fn recording(extensions: Option<&BTreeMap<String, String>>, config: &Config) -> Answer<Recording> {
+    match extensions.and_then(|extensions| extensions.get(RECORDING)) {
+        Some(said) => said.parse().map_err(|e| Fault::invalid(format!("{RECORDING}: {e}"))),
+        None => Ok(config.recording),
+    }
 }
 
 /// Boxes talk to nobody: a policy that asks for more is refused, and one that asks for that is in force.

@@ -22,7 +22,9 @@ mod query;
 mod records;
 mod rooms;
 mod snapshot;
+mod socket;
 mod unsupported;
+mod watch;
 
 use std::sync::Arc;
 
@@ -60,6 +62,7 @@ pub(crate) struct Service {
     tenants: Arc<Tenants>,
     audit: Audit,
     counters: Counters,
+    watch: watch::Watch,
 }
 
 /// Something that is not shown.
@@ -91,6 +94,7 @@ impl Service {
             tenants: Arc::new(Tenants::open(config.clone())?),
             audit,
             counters: Counters::default(),
+            watch: watch::Watch::new(),
             config,
         })
     }

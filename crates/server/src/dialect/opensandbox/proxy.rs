@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 
 use super::fault::{Answer, Fault};
 use super::{Shared, endpoint};
-use crate::connections::Peer;
+use crate::connections::{Held, Peer};
 use crate::door;
 
 /// What holds for one connection only.
@@ -84,6 +84,7 @@ pub(super) async fn pass_on(
     let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.ip().to_string());
     parts.headers = told(&parts.headers, &prefix, port, peer.as_deref(), upgrade)?;
     parts.uri = wanted;
+    let held = parts.extensions.remove::<Held>();
     parts.extensions.clear();
     let mut response = sent(tunnel, Request::from_parts(parts, body)).await?;
     if let Some(theirs) = theirs.filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS) {
@@ -94,6 +95,7 @@ pub(super) async fn pass_on(
                 let _ =
                     tokio::io::copy_bidirectional(&mut TokioIo::new(theirs), &mut TokioIo::new(its)).await;
             }
+            drop(held);
         });
     }
     Ok(answered(response, &prefix))
