@@ -53,6 +53,18 @@ pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static s
     None
 }
 
+/// Whether a request comes from a page of this server, or from no page at all. `public_host` is what others call it.
+pub(crate) fn own_page(headers: &HeaderMap, method: &Method, public_host: Option<&str>) -> bool {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let site = text(header::HeaderName::from_static("sec-fetch-site"));
+    match site {
+        Some(site) if !matches!(site, "same-origin" | "none") => false,
+        // A browser that does not say is an old one, and says where it comes from when it changes something.
+        None if !headers.contains_key(header::ORIGIN) => matches!(*method, Method::GET | Method::HEAD),
+        _ => !cross_site(headers, public_host),
+    }
+}
+
 /// Whether a browser opens a WebSocket for a page that is not ours: those are not held back by what holds back requests.
 /// What is called has to be what the page came from, whether a proxy in front has added TLS or not.
 pub(crate) fn cross_site(headers: &HeaderMap, public_host: Option<&str>) -> bool {
@@ -115,6 +127,25 @@ mod tests {
                 fine,
                 "{name}: {text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_session_counts_on_pages_of_this_server() {
+        for (method, given, fine) in [
+            (Method::GET, vec![], true),
+            (Method::POST, vec![], false),
+            (Method::POST, vec![("sec-fetch-site", "same-origin")], true),
+            (Method::GET, vec![("sec-fetch-site", "cross-site")], false),
+            (Method::GET, vec![("sec-fetch-site", "same-site")], false),
+            (Method::POST, vec![("origin", "https://box.example:1")], true),
+            (Method::POST, vec![("origin", "http://public.example")], true),
+            (Method::POST, vec![("origin", "http://box.example:2")], false),
+            (Method::GET, vec![("origin", "null")], false),
+            (Method::POST, vec![("origin", "http://box.example:1"), ("sec-fetch-site", "cross-site")], false),
+        ] {
+            let all = headers(&[given.as_slice(), &[("host", "box.example:1")]].concat());
+            assert_eq!(own_page(&all, &method, Some("public.example")), fine, "{method} {given:?}");
         }
     }
 

@@ -21,7 +21,9 @@ mod error;
 mod keys;
 mod limits;
 mod random;
+mod sessions;
 mod tenants;
+mod viewer;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -62,10 +64,11 @@ impl Server {
         let Server { house, config, service } = self;
         let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
         let mcp = match config.mcp {
-            Some(mcp) => dialect::mcp::http(house, mcp, service.tenants(), config.bounds.json_bytes),
+            Some(mcp) => dialect::mcp::http(house.clone(), mcp, service.tenants(), config.bounds.json_bytes),
             None => Router::new(),
         };
-        connections::serve(listener, opensandbox::router(service, mcp), config.bounds, stop).await;
+        let others = mcp.merge(viewer::routes(house, service.clone()));
+        connections::serve(listener, opensandbox::router(service, others), config.bounds, stop).await;
         reaper.abort();
         // In a thread that may wait; how it went is told nowhere any more.
         let _ = tokio::task::spawn_blocking(move || audit.flush()).await;

@@ -16,8 +16,10 @@ use super::{Service, Shared, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::Peer;
 use crate::door::{self, Caller};
+use crate::keys::hash_of;
 use crate::limits::AUDIT_PATH_BYTES;
 use crate::tenants::{self, Kind};
+use crate::viewer;
 
 /// Lets a request in, or not, and looks after its answer.
 pub(super) async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
@@ -68,17 +70,23 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
         let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
         return door::foreign(headers, &parts.method).map_or(Ok(Caller::default()), |why| Err(refuse(why)));
     }
-    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") {
+    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") || viewer::is_open(path) {
         return Ok(Caller::default());
     }
     if let Some(shown) = shown(headers) {
-        if service.config.key.as_ref().is_some_and(|key| door::same(shown, key.as_bytes())) {
-            return Ok(Caller { key: Some("key-file".to_owned()), tenant: None });
-        }
-        let found = service.keys.find(shown).map_err(unsure)?;
+        let found = service.opened_by(&hash_of(shown)).map_err(unsure)?;
         let wrong =
             || Fault::new(StatusCode::UNAUTHORIZED, "INVALID_API_KEY", "the API key is not the right one");
-        return found.map(|key| Caller { key: Some(key.name), tenant: key.tenant }).ok_or_else(wrong);
+        return found.ok_or_else(wrong);
+    }
+    // A browser sends its cookie along with what other pages make it ask for, so only our own page's count.
+    if let Some(caller) = service.session(headers).map_err(unsure)? {
+        let foreign = !door::own_page(headers, &parts.method, service.config.public_host.as_deref());
+        let refuse = || {
+            let message = "a session is for the pages of this server; other callers show a key";
+            Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", message)
+        };
+        return if foreign { Err(refuse()) } else { Ok(caller) };
     }
     // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else.
     if let (Some(id), Some(shown)) = (endpoint::box_of(path), headers.get(endpoint::TOKEN))

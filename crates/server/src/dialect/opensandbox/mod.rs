@@ -29,7 +29,7 @@ mod watch;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use glasshouse_sandbox::{SandboxState, Sandboxes};
@@ -42,8 +42,10 @@ use self::rooms::Rooms;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::counters::{Counters, Told};
+use crate::door::{self, Caller};
 use crate::error::Result;
-use crate::keys::Keys;
+use crate::keys::{Keys, hash_of};
+use crate::sessions::{self, Sessions};
 use crate::tenants::Tenants;
 
 pub(crate) use self::rooms::{adopt, reap};
@@ -59,6 +61,7 @@ pub(crate) struct Service {
     keys: Keys,
     /// A key was needed when the server began. It stays so, even if all of them are revoked.
     closed: bool,
+    sessions: Sessions,
     tenants: Arc<Tenants>,
     audit: Audit,
     counters: Counters,
@@ -91,6 +94,7 @@ impl Service {
             secret: Secret(secret),
             keys,
             closed,
+            sessions: Sessions::default(),
             tenants: Arc::new(Tenants::open(config.clone())?),
             audit,
             counters: Counters::default(),
@@ -109,8 +113,33 @@ impl Service {
         self.audit.clone()
     }
 
+    /// The sessions of browsers.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whom a key is for, by its hash: comparing hashes takes a time that tells nothing of the keys.
+    pub(crate) fn opened_by(&self, hash: &str) -> Result<Option<Caller>> {
+        if self
+            .config
+            .key
+            .as_ref()
+            .is_some_and(|key| door::same(hash_of(key.as_bytes()).as_bytes(), hash.as_bytes()))
+        {
+            return Ok(Some(Caller { key: Some("key-file".to_owned()), tenant: None }));
+        }
+        let found = self.keys.find(hash)?;
+        Ok(found.map(|key| Caller { key: Some(key.name), tenant: key.tenant }))
+    }
+
+    /// Whose session a browser shows, as long as its key is one.
+    pub(crate) fn session(&self, headers: &HeaderMap) -> Result<Option<Caller>> {
+        let key = sessions::shown(headers).and_then(|word| self.sessions.key(word));
+        key.map_or(Ok(None), |key| self.opened_by(&key))
+    }
+
     /// Whether callers have to show a key.
-    fn needs_key(&self) -> Result<bool> {
+    pub(crate) fn needs_key(&self) -> Result<bool> {
         Ok(self.closed || !self.keys.is_empty()?)
     }
 

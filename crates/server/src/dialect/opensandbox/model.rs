@@ -49,7 +49,8 @@ pub(crate) struct CreateSandboxRequest {
     /// Not here.
     #[schema(value_type = Option<Vec<Object>>)]
     pub(crate) volumes: Option<Vec<serde_json::Value>>,
-    /// Words that are given back.
+    /// Words that are given back. `glasshouse.recording`: `commands`, `steps` (with the files that each step changed) or
+    /// `snapshots` (and a state to go back to).
     pub(crate) extensions: Option<BTreeMap<String, String>>,
 }
 
