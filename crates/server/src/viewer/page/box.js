@@ -30,6 +30,9 @@ export function box(main, id, part, given) {
   const body = h("section.part");
   fill(main, h("div.boxhead", h("div", h("p.crumbs", h("a", { href: "#/" }, "Boxes"), " / "), title, facts), acts), note, meters, tabs, body);
 
+  // On a narrow page there is more than is seen.
+  tabs.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
   const running = () => now?.state === "running";
   const inside = {
     timeline: () => timeline(body, id, { running, given }),

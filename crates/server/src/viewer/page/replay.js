@@ -34,7 +34,7 @@ export function replay(main, id) {
 
   async function fresh() {
     const { created } = await get(`/viewer/traces/${encodeURIComponent(id)}?size=1`);
-    const made = await post("/v1/sandboxes", { image: { uri: created?.image ?? "host" }, entrypoint: ["tail", "-f", "/dev/null"], metadata: { "replay-of": id }, extensions: { "glasshouse.recording": "steps" } });
+    const made = await post("/v1/sandboxes", { image: { uri: created?.image ?? "host" }, entrypoint: ["tail", "-f", "/dev/null"], metadata: { "replay-of": id }, timeout: 3600, extensions: { "glasshouse.recording": "steps" } });
     return made.id;
   }
 
