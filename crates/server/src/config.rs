@@ -19,6 +19,9 @@ use crate::keys::{Keys, check_name};
 /// All settings, with what they mean and what holds without a word.
 pub const DEFAULT_CONFIG: &str = include_str!("default-config.toml");
 
+/// What stands for the name of a tenant in the path of a volume.
+pub const TENANT_IN_PATHS: &str = "{tenant}";
+
 /// How to serve. The defaults serve this machine alone, without a key.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -34,6 +37,8 @@ pub struct Config {
     pub runtime: RuntimeKind,
     /// What is put on record of boxes whose makers say nothing of it.
     pub recording: Recording,
+    /// Directories of the host that boxes may be given, and what is below them; [`TENANT_IN_PATHS`] stands for a tenant's name.
+    pub volumes: Vec<PathBuf>,
     /// The longest life that a caller may ask for a box.
     pub timeout_max: Duration,
     /// MCP at `/mcp`, and what agents may do there.
@@ -76,6 +81,8 @@ pub struct Allowance {
     pub memory_bytes: u64,
     /// The CPU limits of all boxes together.
     pub cpus: f64,
+    /// The disk limits of all boxes together.
+    pub disk_bytes: u64,
     /// Requests a second, in the long run.
     pub requests_per_s: f64,
     /// Requests at once before that counts.
@@ -90,6 +97,7 @@ struct File {
     public_host: String,
     runtime: String,
     recording: String,
+    volumes: Vec<PathBuf>,
     box_timeout_max_s: u64,
     mcp: bool,
     audit: bool,
@@ -140,6 +148,7 @@ impl Config {
             public_host: Some(file.public_host).filter(|host| !host.is_empty()),
             runtime,
             recording,
+            volumes: file.volumes,
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
             audit: file.audit,
@@ -147,6 +156,15 @@ impl Config {
             allowance: file.allowance,
             tenants: file.tenants,
         })
+    }
+
+    /// The directories that the library is told of: where a tenant's name stands, what is before it.
+    pub(crate) fn volume_roots(&self) -> Vec<PathBuf> {
+        let of_tenants = |part: &std::path::Component<'_>| {
+            part.as_os_str().to_str().is_some_and(|part| part.contains(TENANT_IN_PATHS))
+        };
+        let root = |path: &PathBuf| path.components().take_while(|part| !of_tenants(part)).collect();
+        self.volumes.iter().map(root).collect()
     }
 
     /// What a tenant may do.
@@ -180,6 +198,10 @@ impl Config {
             let message = "cannot use these settings: connections (at most 65536), json_bytes and the time-outs \
                            have to be at least 1";
             return Err(Error::Refused(message.to_owned()));
+        }
+        if let Some(path) = self.volumes.iter().find(|path| !path.is_absolute()) {
+            let message = format!("cannot use these settings: volumes: {} is no whole path", path.display());
+            return Err(Error::Refused(message));
         }
         let own = self.tenants.values().chain([&self.allowance]);
         let fine = |number: f64| number.is_finite() && number >= 0.0;
@@ -282,6 +304,20 @@ mod tests {
             "x",
         ] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn settings_that_make_no_sense_are_refused_and_nothing_else_happens(
+            name in "(listen|runtime|bounds|allowance|tenants|volumes|[a-z_.\\[\\]]{0,12})",
+            value in "([0-9]{1,20}|-1|[a-z\"\\[\\]{}]{0,12}|\"[ -~]{0,12}\")",
+        ) {
+            let read = Config::read("/x".into(), &format!("{name} = {value}\n"));
+            if let Ok(config) = read {
+                // What can be read can be looked at.
+                let _ = config.check();
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod error;
 mod keys;
 mod limits;
 mod random;
+mod reading;
 mod tenants;
 
 use std::future::Future;
@@ -30,7 +31,7 @@ use axum::Router;
 use glasshouse_sandbox::Sandboxes;
 use tokio::net::TcpListener;
 
-pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG};
+pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG, TENANT_IN_PATHS};
 pub use error::{Error, Result};
 pub use keys::{KeyInfo, Keys};
 
@@ -50,6 +51,9 @@ impl Server {
     /// Looks at the settings, and takes up the boxes that are there.
     pub async fn open(house: Sandboxes, config: Config) -> Result<Server> {
         config.check()?;
+        if !config.volumes.is_empty() {
+            house.allow_volumes(config.volume_roots())?;
+        }
         let service = Arc::new(opensandbox::Service::open(house.clone(), config.clone())?);
         opensandbox::adopt(&service).await?;
         Ok(Server { house, config, service })

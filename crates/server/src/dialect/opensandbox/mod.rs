@@ -7,6 +7,7 @@
 //! works with and without `use_server_proxy`.
 
 mod create;
+mod diagnostics;
 mod egress;
 mod endpoint;
 mod entry;
@@ -24,6 +25,7 @@ mod rooms;
 mod snapshot;
 mod socket;
 mod unsupported;
+mod volumes;
 mod watch;
 
 use std::sync::Arc;
@@ -42,8 +44,10 @@ use self::rooms::Rooms;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::counters::{Counters, Told};
+use crate::door::{self, OWN_KEY};
 use crate::error::Result;
 use crate::keys::Keys;
+use crate::reading;
 use crate::tenants::Tenants;
 
 pub(crate) use self::rooms::{adopt, reap};
@@ -114,9 +118,27 @@ impl Service {
         Ok(self.closed || !self.keys.is_empty()?)
     }
 
-    /// What shows that a caller was told of this box's endpoints.
-    fn token(&self, id: &str) -> String {
-        blake3::keyed_hash(&self.secret.0, id.as_bytes()).to_hex().to_string()
+    /// What shows that whoever has this key was told of this box's endpoints. It ends with the key.
+    fn token(&self, id: &str, key: &str) -> Result<Option<String>> {
+        let hash = match &self.config.key {
+            Some(own) if key == OWN_KEY => Some(blake3::hash(own.as_bytes()).to_hex().to_string()),
+            _ => self.keys.named(key)?.map(|info| info.hash().to_owned()),
+        };
+        let made = |hash: String| {
+            let mac = blake3::keyed_hash(&self.secret.0, format!("{id}\0{key}\0{hash}").as_bytes());
+            format!("{key}.{}", mac.to_hex())
+        };
+        Ok(hash.map(made))
+    }
+
+    /// Whether this is such a token.
+    fn is_token(&self, id: &str, shown: &[u8]) -> Result<bool> {
+        let key = shown.split(|byte| *byte == b'.').next().and_then(|name| std::str::from_utf8(name).ok());
+        let token = match key {
+            Some(key) => self.token(id, key)?,
+            None => None,
+        };
+        Ok(token.is_some_and(|token| door::same(shown, token.as_bytes())))
     }
 }
 
@@ -130,6 +152,7 @@ pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Rou
     routes
         .merge(bare)
         .merge(others)
+        .merge(reading::routes())
         .route("/openapi.json", openapi)
         .fallback(nowhere)
         .method_not_allowed_fallback(no_such_method)
@@ -143,6 +166,7 @@ fn api() -> OpenApiRouter<Arc<Service>> {
         .merge(snapshot::routes())
         .merge(endpoint::routes())
         .merge(egress::routes())
+        .merge(diagnostics::routes())
         .merge(unsupported::routes())
         .merge(extensions::routes())
         .nest("/sandboxes/{id}/proxy/44772", execd::routes())
