@@ -410,3 +410,34 @@ fn disk_is_counted_where_it_is_bounded() {
     of("x").assert_error(400, "SANDBOX::INVALID_PARAMETER");
     assert_eq!(of("30M").status, 202);
 }
+
+#[test]
+fn what_is_counted_is_sent_to_a_collector() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let settings = format!("[telemetry]\nendpoint = {endpoint:?}\ninterval_ms = 100");
+    let server = server(House::new(Mode::all()[0]), &settings);
+    // The first time it says nothing, and is tried again.
+    drop(collector.accept().unwrap());
+    let (mut stream, _) = collector.accept().unwrap();
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    let body = loop {
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&request));
+        request.extend_from_slice(&piece[..length]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
+            if let Ok(body) = serde_json::from_str::<Value>(body) {
+                break body;
+            }
+        }
+    };
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let metrics = body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let of = |name: &str| metrics.iter().find(|metric| metric["name"] == name).unwrap();
+    let failed = &of("glasshouse_telemetry_failed_total")["sum"]["dataPoints"][0]["asDouble"];
+    assert_eq!(*failed, 1.0, "{body}");
+    assert!(of("glasshouse_request_duration_seconds")["histogram"].is_object());
+    assert_eq!(server.get("/health").status, 200);
+}

@@ -15,6 +15,7 @@ use toml::{Table, Value};
 use crate::dialect::mcp::McpConfig;
 use crate::error::{Error, Result};
 use crate::keys::{Keys, check_name};
+use crate::telemetry::Collector;
 
 /// All settings, with what they mean and what holds without a word.
 pub const DEFAULT_CONFIG: &str = include_str!("default-config.toml");
@@ -45,12 +46,24 @@ pub struct Config {
     pub mcp: Option<McpConfig>,
     /// Whether every call is written down.
     pub audit: bool,
+    /// OpenTelemetry.
+    pub telemetry: Telemetry,
     /// How much callers may send, and how slowly.
     pub bounds: Bounds,
     /// What each tenant may do.
     pub allowance: Allowance,
     /// What single tenants may do instead.
     pub tenants: BTreeMap<String, Allowance>,
+}
+
+/// Where what is counted is sent, beside being told at `/metrics`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Telemetry {
+    /// A collector of OpenTelemetry; empty: none.
+    pub endpoint: String,
+    /// How often.
+    pub interval_ms: u64,
 }
 
 /// How much callers may send, and how slowly.
@@ -101,6 +114,7 @@ struct File {
     box_timeout_max_s: u64,
     mcp: bool,
     audit: bool,
+    telemetry: Telemetry,
     bounds: Bounds,
     allowance: Allowance,
     tenants: BTreeMap<String, Allowance>,
@@ -152,6 +166,7 @@ impl Config {
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
             audit: file.audit,
+            telemetry: file.telemetry,
             bounds: file.bounds,
             allowance: file.allowance,
             tenants: file.tenants,
@@ -199,6 +214,15 @@ impl Config {
                            have to be at least 1";
             return Err(Error::Refused(message.to_owned()));
         }
+        if !self.telemetry.endpoint.is_empty() {
+            Collector::at(&self.telemetry.endpoint)?;
+        }
+        if self.telemetry.interval_ms < TELEMETRY_INTERVAL_MIN_MS {
+            let message = format!(
+                "cannot use these settings: interval_ms has to be at least {TELEMETRY_INTERVAL_MIN_MS}"
+            );
+            return Err(Error::Refused(message));
+        }
         if let Some(path) = self.volumes.iter().find(|path| !path.is_absolute()) {
             let message = format!("cannot use these settings: volumes: {} is no whole path", path.display());
             return Err(Error::Refused(message));
@@ -215,6 +239,8 @@ impl Config {
 
 /// More would not fit into the descriptors of a process.
 const CONNECTIONS_MAX: usize = 65_536;
+/// More often would only be a load.
+const TELEMETRY_INTERVAL_MIN_MS: u64 = 100;
 /// A shorter key could be guessed.
 const KEY_LENGTH_MIN: usize = 16;
 

@@ -22,6 +22,7 @@ mod keys;
 mod limits;
 mod random;
 mod reading;
+mod telemetry;
 mod tenants;
 
 use std::future::Future;
@@ -31,7 +32,7 @@ use axum::Router;
 use glasshouse_sandbox::Sandboxes;
 use tokio::net::TcpListener;
 
-pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG, TENANT_IN_PATHS};
+pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG, TENANT_IN_PATHS, Telemetry};
 pub use error::{Error, Result};
 pub use keys::{KeyInfo, Keys};
 
@@ -65,12 +66,14 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
         let Server { house, config, service } = self;
         let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
+        let telemetry = tokio::spawn(opensandbox::report(service.clone()));
         let mcp = match config.mcp {
             Some(mcp) => dialect::mcp::http(house, mcp, service.tenants(), config.bounds.json_bytes),
             None => Router::new(),
         };
         connections::serve(listener, opensandbox::router(service, mcp), config.bounds, stop).await;
         reaper.abort();
+        telemetry.abort();
         // In a thread that may wait; how it went is told nowhere any more.
         let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
     }

@@ -59,7 +59,7 @@ struct DiagnosticContent {
     ("scope" = Option<String>, Query, description = "`container` or `all`"),
     ("tail" = Option<u64>, Query, description = "Without a scope: so many lines at most"),
 ), responses(
-    (status = 200, description = "The text", body = DiagnosticContent),
+    (status = 200, description = "The text", content((DiagnosticContent = "application/json"), (String = "text/plain"))),
     (status = 400, description = "There is no such scope", body = ErrorResponse),
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
@@ -83,7 +83,7 @@ async fn logs(State(service): Shared, Path(id): Path<String>, query: Query) -> A
     ("scope" = Option<String>, Query, description = "`runtime`, `lifecycle` or `all`"),
     ("limit" = Option<u64>, Query, description = "Without a scope: so many lines at most"),
 ), responses(
-    (status = 200, description = "The text", body = DiagnosticContent),
+    (status = 200, description = "The text", content((DiagnosticContent = "application/json"), (String = "text/plain"))),
     (status = 400, description = "There is no such scope", body = ErrorResponse),
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::fault::{Answer, Fault};
+use super::proxy::Foreign;
 use super::{Service, Shared, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::Peer;
@@ -35,7 +36,9 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     let mut response = match allowed {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+            let response = next.run(Request::from_parts(parts, body)).await;
+            // Other protocols have their own errors.
+            if path.starts_with("/mcp") { response } else { in_our_shape(response).await }
         }
         Err(fault) => fault.into_response(),
     };
@@ -56,6 +59,22 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     headers.insert(door::REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// What axum says of a request that it cannot read, in the one shape of errors. What a box says is left as it is.
+async fn in_our_shape(response: Response) -> Response {
+    const MOST: usize = 4096;
+    let plain = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let status = response.status();
+    if !(plain && status.is_client_error()) || response.extensions().get::<Foreign>().is_some() {
+        return response;
+    }
+    // More than it ever says.
+    let said = axum::body::to_bytes(response.into_body(), MOST).await.unwrap_or_default();
+    Fault::new(status, "SANDBOX::INVALID_PARAMETER", String::from_utf8_lossy(&said)).into_response()
 }
 
 /// Who calls.
