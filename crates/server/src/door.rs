@@ -14,6 +14,9 @@ pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// What a caller shows.
 pub(crate) const KEY: &str = "open-sandbox-api-key";
 
+/// What the key of `--key-file` is called.
+pub(crate) const OWN_KEY: &str = "key-file";
+
 /// Who makes a request. Without a tenant it is whoever runs the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {

@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
+use crate::door::OWN_KEY;
 use crate::error::{Error, Result};
 use crate::limits::{KEY_FILE_BYTES, KEYS, NAME_BYTES};
 use crate::random;
@@ -32,6 +33,13 @@ pub struct KeyInfo {
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
     hash: String,
+}
+
+impl KeyInfo {
+    /// The hash of what callers show.
+    pub(crate) fn hash(&self) -> &str {
+        &self.hash
+    }
 }
 
 /// The keys of a state directory.
@@ -58,6 +66,11 @@ impl Keys {
     pub fn add(&self, name: &str, tenant: Option<&str>) -> Result<String> {
         for word in std::iter::once(name).chain(tenant) {
             check_name(word)?;
+        }
+        if name == OWN_KEY {
+            return Err(Error::Refused(format!(
+                "{name:?} is what the key of --key-file is called; take another"
+            )));
         }
         if self.list()?.len() >= KEYS {
             return Err(Error::Refused(format!("there are {KEYS} keys already; revoke some")));
@@ -111,6 +124,11 @@ impl Keys {
     /// The key that a caller shows, by its hash (`hash_of`). The time that it takes tells nothing of the keys: their hashes are compared.
     pub(crate) fn find(&self, hash: &str) -> Result<Option<KeyInfo>> {
         Ok(self.current()?.get(hash).cloned())
+    }
+
+    /// The key of this name.
+    pub(crate) fn named(&self, name: &str) -> Result<Option<KeyInfo>> {
+        Ok(self.current()?.values().find(|info| info.name == name).cloned())
     }
 
     /// Whether there are any.

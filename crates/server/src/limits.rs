@@ -135,3 +135,5 @@ pub(crate) const EVENTS_PING: Duration = Duration::from_secs(15);
 pub(crate) const BATCH_CALLS: usize = 64;
 /// Boxes that a batch works in at once.
 pub(crate) const BATCH_AT_ONCE: usize = 8;
+/// A text about a box, for people.
+pub(crate) const DIAGNOSTIC_BYTES: usize = 1 << 20;

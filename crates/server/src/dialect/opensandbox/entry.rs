@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::fault::{Answer, Fault};
+use super::proxy::Foreign;
 use super::{Service, Shared, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::Peer;
@@ -37,7 +38,9 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     let mut response = match allowed {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+            let response = next.run(Request::from_parts(parts, body)).await;
+            // Other protocols have their own errors.
+            if path.starts_with("/mcp") { response } else { in_our_shape(response).await }
         }
         Err(fault) => fault.into_response(),
     };
@@ -60,6 +63,22 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     response
 }
 
+/// What axum says of a request that it cannot read, in the one shape of errors. What a box says is left as it is.
+async fn in_our_shape(response: Response) -> Response {
+    const MOST: usize = 4096;
+    let plain = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let status = response.status();
+    if !(plain && status.is_client_error()) || response.extensions().get::<Foreign>().is_some() {
+        return response;
+    }
+    // More than it ever says.
+    let said = axum::body::to_bytes(response.into_body(), MOST).await.unwrap_or_default();
+    Fault::new(status, "SANDBOX::INVALID_PARAMETER", String::from_utf8_lossy(&said)).into_response()
+}
+
 /// Who calls.
 fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
     let (headers, path) = (&parts.headers, parts.uri.path());
@@ -70,7 +89,10 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
         let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
         return door::foreign(headers, &parts.method).map_or(Ok(Caller::default()), |why| Err(refuse(why)));
     }
-    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") || viewer::is_open(path) {
+    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json" | "/docs")
+        || path.starts_with("/docs/")
+        || viewer::is_open(path)
+    {
         return Ok(Caller::default());
     }
     if let Some(shown) = shown(headers) {
@@ -90,7 +112,7 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
     }
     // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else.
     if let (Some(id), Some(shown)) = (endpoint::box_of(path), headers.get(endpoint::TOKEN))
-        && door::same(shown.as_bytes(), service.token(id).as_bytes())
+        && service.is_token(id, shown.as_bytes()).map_err(unsure)?
     {
         let tenant = service.tenants.marked(Kind::Box, id);
         return Ok(Caller { key: Some("endpoint".to_owned()), tenant });

@@ -54,6 +54,10 @@ const TOO_FAR: [&str; 5] =
 /// What a page of a box may do; that it is of this server is not among it.
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
+/// An answer that is a box's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Foreign;
+
 /// Passes a request on to a port of a box.
 pub(super) async fn pass_on(
     State(service): Shared,
@@ -191,6 +195,7 @@ fn answered(response: hyper::Response<hyper::body::Incoming>, prefix: &str) -> R
     {
         parts.headers.insert(header::LOCATION, location);
     }
+    parts.extensions.insert(Foreign);
     Response::from_parts(parts, Body::new(body)).into_response()
 }
 

@@ -286,6 +286,8 @@ pub(super) async fn obey(mut inbox: Inbox, input: ExecInput, tty: bool, outbox: 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn text(words: &str) -> Result<Heard, String> {
@@ -320,5 +322,26 @@ mod tests {
         }
         assert_eq!(text(r#"{"type":"ping","timestamp":1}"#), Ok(Heard::Ping));
         assert_eq!(heard(&Message::Close(None)), Ok(Heard::Nothing));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_client_says_is_understood_or_complained_of(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            kind in "[a-z]{0,8}",
+            value in "[ -~]{0,20}",
+        ) {
+            match heard(&Message::Binary(bytes.clone().into())) {
+                Ok(heard) => prop_assert_eq!(heard, Heard::Stdin(bytes[1..].to_vec().into())),
+                Err(why) => prop_assert!(!why.is_empty()),
+            }
+            for name in ["signal", "cols", "data"] {
+                let words = json!({ "type": kind, name: value, "rows": value });
+                let known = matches!(kind.as_str(), "stdin" | "end" | "resize" | "signal" | "kill" | "ping");
+                prop_assert!(known || text(&words.to_string()).is_err());
+            }
+            // Any text at all.
+            let _ = text(&String::from_utf8_lossy(&bytes));
+        }
     }
 }

@@ -51,7 +51,7 @@ const nextTheme = () => dress(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.leng
 function frame() {
   const to = (address, text) => h("a", { href: address, "aria-current": here(address) ? "page" : null }, text);
   fill(bar, h("a.brand", { href: "#/" }, h("img", { src: "/viewer/page/icon.svg", alt: "", width: 22, height: 22 }), "Glasshouse"),
-    session.in && h("nav", { "aria-label": "Views" }, to("#/", "Boxes"), to("#/traces", "Traces")), h("span.grow"),
+    session.in && h("nav", { "aria-label": "Views" }, to("#/", "Boxes"), to("#/traces", "Traces"), h("a.wide", { href: "/docs" }, "API")), h("span.grow"),
     session.key && h("span.faint.wide", line(session.key)),
     h("button.quiet", { id: "theme", onclick: nextTheme }),
     h("button.quiet", { onclick: help, "aria-label": "Keyboard shortcuts", title: "Keyboard (?)" }, "?"),

@@ -24,6 +24,8 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::Service;
 
+pub(super) use trace::places;
+
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     exec::routes()
         .merge(execute::routes())
