@@ -7,12 +7,13 @@ cd "$(dirname "$0")"
 # package: a program that it brings
 wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps
   docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl btrfs-progs:mkfs.btrfs
-  git:git docker.io:dockerd podman:podman runsc:runsc)
+  git:git docker.io:dockerd podman:podman runsc:runsc nodejs:node npm:npm
+  chromium:chromium)
 missing=()
 for entry in "${wanted[@]}"; do
   command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
 done
-# The clients of the service are installed from PyPI, below target/.
+# The clients of the service are installed from PyPI and npm, below target/.
 /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
@@ -26,7 +27,7 @@ fi
 
 # Where a skip would hide that nothing was tested, it is a failure.
 if [[ ${CI:-} == true ]]; then
-  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,docker,podman,runsc,serve}
+  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,docker,podman,runsc,serve,viewer}
 fi
 
 cargo fmt --all --check

@@ -109,3 +109,38 @@ fn a_program_is_told_as_json_where_connections_are_taken() {
     let told: Value = serde_json::from_str(&line).unwrap();
     assert!(told["listen"].as_str().unwrap().starts_with("127.0.0.1:"), "{told}");
 }
+
+#[test]
+fn errors_have_one_shape_whoever_finds_them() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let upload = format!("/v1/sandboxes/{id}/proxy/44772/files/upload");
+    for (method, path) in [("GET", "/v1/sandboxes/%ff"), ("POST", upload.as_str())] {
+        let answer = server.request(method, path, &[], b"x");
+        answer.assert_error(400, "SANDBOX::INVALID_PARAMETER");
+        assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");
+    }
+}
+
+#[test]
+fn the_document_tells_of_every_box_that_a_path_names_and_of_errors() {
+    let document = Server::new().get("/openapi.json").json();
+    let mut operations = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            operations += 1;
+            for name in path.split('{').skip(1).map(|rest| rest.split('}').next().unwrap()) {
+                let known = operation["parameters"].as_array().unwrap();
+                let told = known.iter().filter(|one| one["name"] == name && one["in"] == "path").count();
+                assert_eq!(told, 1, "{method} {path}: {name}");
+            }
+            let error = &operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"];
+            assert_eq!(*error, "#/components/schemas/ErrorResponse", "{method} {path}");
+        }
+    }
+    assert!(operations > 70 && document["components"]["schemas"]["ErrorResponse"].is_object());
+    for path in ["/v1/events", "/v1/batch", "/v1/sandboxes/{id}/stream", "/v1/sandboxes/{id}/proxy/44772/pty"]
+    {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+}

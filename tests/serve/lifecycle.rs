@@ -287,3 +287,56 @@ fn the_api_is_told_as_openapi() {
         assert!(api["components"]["schemas"][name].is_object(), "{name} is named and not told");
     }
 }
+
+#[test]
+fn diagnostics_tell_what_happened_and_what_was_written() {
+    let server = Server::new();
+    let line = "echo from the entrypoint; exec sleep 1000";
+    let id = server.create(json!({ "entrypoint": ["sh", "-c", line] }));
+    server.lines(&id, "echo from a command");
+    let of = |path: &str| server.get(&format!("/v1/sandboxes/{id}/diagnostics/{path}"));
+    let content = |path: &str| of(path).json()["content"].as_str().unwrap().to_owned();
+    while !content("logs?scope=container").contains("from the entrypoint") {}
+    assert!(!content("logs?scope=container").contains("from a command"));
+    let all = of("logs?scope=all").json();
+    assert!(all["content"].as_str().unwrap().contains("from a command"), "{all}");
+    let rest =
+        json!({ "sandboxId": id, "kind": "logs", "scope": "all", "delivery": "inline", "truncated": false });
+    for (name, value) in rest.as_object().unwrap() {
+        assert_eq!(all[name], *value, "{all}");
+    }
+    let (lifecycle, runtime) = (content("events?scope=lifecycle"), content("events?scope=runtime"));
+    assert!(
+        lifecycle.contains("created from host") && !lifecycle.contains("echo from a command"),
+        "{lifecycle}"
+    );
+    assert!(runtime.contains("echo from a command") && !runtime.contains("created from"), "{runtime}");
+    of("logs?scope=kernel").assert_error(400, "DIAGNOSTICS_SCOPE_UNSUPPORTED");
+    // As older clients ask.
+    let legacy = of("events?limit=1");
+    assert_eq!((legacy.header("deprecation"), legacy.text().lines().count()), (Some("true"), 1));
+    assert!(of("inspect").text().contains("level: "));
+    assert!(of("summary").text().contains("from the entrypoint"));
+    server
+        .get("/v1/sandboxes/nobody/diagnostics/logs?scope=all")
+        .assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    // The record is there when the box is not.
+    assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
+    assert!(content("events?scope=lifecycle").contains("ended: destroyed"));
+}
+
+#[test]
+fn the_page_that_shows_the_api_uses_nothing_from_elsewhere() {
+    let server = Server::new();
+    let page = server.get("/docs");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    for path in ["/docs/page.css", "/docs/page.js"] {
+        assert!(page.text().contains(path));
+        let file = server.get(path);
+        assert_eq!((file.status, file.header("x-content-type-options")), (200, Some("nosniff")), "{path}");
+        assert!(!file.text().contains("://"), "{path}");
+    }
+    assert!(!page.text().contains("://"));
+}

@@ -5,6 +5,7 @@
 mod access;
 mod commands;
 mod deploy;
+mod events;
 mod extensions;
 mod files;
 mod lifecycle;
@@ -12,5 +13,7 @@ mod mcp;
 mod proxy;
 mod restart;
 mod sdk;
+mod socket;
 mod stage;
 mod tenants;
+mod terminals;

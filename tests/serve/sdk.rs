@@ -1,4 +1,4 @@
-//! The real SDK of OpenSandbox, as it is on PyPI, against a real server. What it does is in `tests/serve/sdk/`.
+//! The real clients of OpenSandbox, as they are on PyPI and npm, against a real server. What it does is in `tests/serve/sdk/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,22 +45,57 @@ fn python() -> Option<&'static PathBuf> {
     }
 }
 
-fn install() -> Result<PathBuf, String> {
+/// Something below the target directory.
+fn below_target(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
-    let target = test.ancestors().nth(3).expect("target/<profile>/deps");
-    let dir = target.join("python-clients");
+    test.ancestors().nth(3).expect("target/<profile>/deps").join(name)
+}
+
+/// Runs a program that has to succeed. What it says if it does not.
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {said}")) }
+}
+
+/// The SDK for JavaScript, below the target directory. Made once.
+fn node_clients() -> Option<&'static PathBuf> {
+    static CLIENTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match CLIENTS.get_or_init(install_node) {
+        Ok(clients) => Some(clients),
+        Err(why) => {
+            skip("serve", why);
+            None
+        }
+    }
+}
+
+fn install_node() -> Result<PathBuf, String> {
+    let (dir, lock) = (below_target("node-clients"), include_str!("sdk/package-lock.json"));
+    let complete = dir.join("complete");
+    if std::fs::read_to_string(&complete).is_ok_and(|there| there == lock) {
+        return Ok(dir);
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    for (name, text) in [("package.json", include_str!("sdk/package.json")), ("package-lock.json", lock)] {
+        std::fs::write(dir.join(name), text).map_err(|e| e.to_string())?;
+    }
+    let quiet = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+    succeed(Command::new("npm").args(quiet).current_dir(&dir))?;
+    std::fs::write(&complete, lock).map_err(|e| e.to_string())?;
+    Ok(dir)
+}
+
+fn install() -> Result<PathBuf, String> {
+    let dir = below_target("python-clients");
     let (python, complete) = (dir.join("bin/python"), dir.join("complete"));
     // The mark is written last, and names what is there.
     if std::fs::read_to_string(&complete).is_ok_and(|there| there == PACKAGES) {
         return Ok(python);
     }
     let _ = std::fs::remove_dir_all(&dir);
-    let run = |program: &Path, args: &[&str]| {
-        let output =
-            Command::new(program).args(args).output().map_err(|e| format!("{}: {e}", program.display()))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(format!("{} {args:?}: {said}", program.display())) }
-    };
+    let run = |program: &Path, args: &[&str]| succeed(Command::new(program).args(args));
     let path = dir.to_str().ok_or("the target directory has no name that is UTF-8")?;
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk/requirements.txt");
     let packages = packages.to_str().ok_or("the tests have no name that is UTF-8")?;
@@ -93,6 +128,39 @@ fn the_sdk_shows_its_key() {
     let server = Server::with_key(key);
     for proxy in ["", "1"] {
         check("readme.py", &server, &[("OPEN_SANDBOX_API_KEY", key), ("THROUGH_PROXY", proxy)]);
+    }
+}
+
+#[test]
+fn the_sdk_for_javascript_does_all_that_it_can() {
+    let Some(clients) = node_clients() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("serve/sdk/tour.mjs");
+    let key = "a-key-that-nobody-guesses";
+    let (open, closed) = (Server::new(), Server::with_key(key));
+    for (server, key, proxy) in [(&open, "", ""), (&closed, key, "1")] {
+        let mut command = Command::new("node");
+        command.arg(&script).env("NODE_CLIENTS", clients).env("OPEN_SANDBOX_DOMAIN", &server.address);
+        command.env("OPEN_SANDBOX_API_KEY", key).env("THROUGH_PROXY", proxy).env("NO_PROXY", "127.0.0.1");
+        succeed(&mut command).unwrap();
+    }
+}
+
+#[test]
+fn the_command_line_of_opensandbox_works() {
+    check("osb.py", &Server::new(), &[]);
+}
+
+#[test]
+fn the_command_line_of_opensandbox_works_with_a_key_through_the_servers_proxy() {
+    let key = "a-key-that-nobody-guesses";
+    check("osb.py", &Server::with_key(key), &[("OPEN_SANDBOX_API_KEY", key), ("THROUGH_PROXY", "1")]);
+}
+
+#[test]
+fn the_mcp_server_of_opensandbox_works() {
+    let server = Server::new();
+    for proxy in ["", "1"] {
+        check("bridge.py", &server, &[("THROUGH_PROXY", proxy)]);
     }
 }
 

@@ -331,3 +331,113 @@ fn agents_over_http_reach_the_boxes_of_their_tenant() {
     let without = server.request("POST", "/mcp", &[("content-type", "application/json")], b"{}");
     without.assert_error(401, "MISSING_API_KEY");
 }
+
+#[test]
+fn the_token_of_an_endpoint_ends_with_the_key_that_it_was_given_to() {
+    let house = House::new(Mode::all()[0]);
+    let (one, other) = (key(&house, &["one", "--tenant", "red"]), key(&house, &["other", "--tenant", "red"]));
+    let server = server(house, "");
+    let (one, other) = (Somebody { server: &server, key: &one }, Somebody { server: &server, key: &other });
+    let id = one.create();
+    let token = |who: &Somebody| {
+        let told = who.get(&format!("/v1/sandboxes/{id}/endpoints/44772")).json();
+        told["headers"]["OpenSandbox-Secure-Access"].as_str().unwrap().to_owned()
+    };
+    let (ones, others) = (token(&one), token(&other));
+    assert_ne!(ones, others);
+    let ping = |token: &str| {
+        server.request("GET", &execd(&id, "/ping"), &[("opensandbox-secure-access", token)], b"").status
+    };
+    assert_eq!((ping(&ones), ping(&others), ping("one.00"), ping("")), (200, 200, 401, 401));
+    let (code, _, stderr) = server.house.run(&["key", "revoke", "one"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!((ping(&ones), ping(&others)), (401, 200));
+    // One that is called the same is another one.
+    key(&server.house, &["one", "--tenant", "red"]);
+    assert_eq!(ping(&ones), 401);
+    let (code, _, stderr) = server.house.run(&["key", "add", "key-file", "--operator"]);
+    assert!(code != 0 && stderr.contains("--key-file"), "{stderr}");
+}
+
+#[test]
+fn volumes_are_given_from_allowed_directories_and_to_each_tenant_his_own() {
+    let house = House::new(Mode::all()[0]);
+    let red = key(&house, &["r", "--tenant", "red"]);
+    let root = key(&house, &["root", "--operator"]);
+    let base = house.path().join("volumes");
+    for dir in ["all/deep", "of/red", "of/blue"] {
+        std::fs::create_dir_all(base.join(dir)).unwrap();
+    }
+    std::fs::write(base.join("all/deep/marker"), "found").unwrap();
+    let at = |dir: &str| base.join(dir).to_str().unwrap().to_owned();
+    let server = server(house, &format!("volumes = [{:?}, {:?}]", at("all"), at("of/{tenant}")));
+    let (red, root) = (Somebody { server: &server, key: &red }, Somebody { server: &server, key: &root });
+    let volume = |path: &str, more: Value| {
+        let mut volume = json!({ "name": "v", "mountPath": "/data", "host": { "path": path } });
+        volume.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "volumes": [volume] })
+    };
+    let run = |who: &Somebody, made: &Answer, line: &str| {
+        assert_eq!(made.status, 202, "{made:?}");
+        let path = format!("/v1/sandboxes/{}/exec", made.json()["id"].as_str().unwrap());
+        let done = who.send("POST", &path, &json!({ "command": line })).json();
+        (done["exitCode"].as_i64().unwrap(), done["stdout"].as_str().unwrap().to_owned())
+    };
+    let made = root.try_create(volume(&at("all"), json!({ "subPath": "deep", "readOnly": true })));
+    assert_eq!(run(&root, &made, "cat /data/marker; touch /data/x"), (1, "found".to_owned()));
+    for (who, path) in [(&root, "of/red"), (&red, "all"), (&red, "of/blue"), (&red, "of"), (&root, "")] {
+        let refused = who.try_create(volume(&at(path), json!({})));
+        refused.assert_error(400, "VOLUME::HOST_PATH_NOT_ALLOWED");
+    }
+    let escaping = red.try_create(volume(&at("of/red/../blue"), json!({})));
+    escaping.assert_error(400, "VOLUME::INVALID_HOST_PATH");
+    let made = red.try_create(volume(&at("of/red"), json!({})));
+    // Whether the box's user may write there is a matter of the directory's owner.
+    assert_eq!(run(&red, &made, "test -d /data && echo yes").1, "yes\n");
+}
+
+#[test]
+fn disk_is_counted_where_it_is_bounded() {
+    let house = House::new(Mode::all()[0]);
+    let red = key(&house, &["r", "--tenant", "red"]);
+    let server = server(house, "[allowance]\ndisk_bytes = 100000000");
+    let red = Somebody { server: &server, key: &red };
+    red.try_create(json!({})).assert_error(403, "QUOTA_EXCEEDED");
+    let of =
+        |amount: &str| red.try_create(json!({ "resourceLimits": { "disk": amount, "memory": "512Mi" } }));
+    assert_eq!(of("60M").status, 202);
+    of("60M").assert_error(403, "QUOTA_EXCEEDED");
+    of("x").assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    assert_eq!(of("30M").status, 202);
+}
+
+#[test]
+fn what_is_counted_is_sent_to_a_collector() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let settings = format!("[telemetry]\nendpoint = {endpoint:?}\ninterval_ms = 100");
+    let server = server(House::new(Mode::all()[0]), &settings);
+    // The first time it says nothing, and is tried again.
+    drop(collector.accept().unwrap());
+    let (mut stream, _) = collector.accept().unwrap();
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    let body = loop {
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&request));
+        request.extend_from_slice(&piece[..length]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
+            if let Ok(body) = serde_json::from_str::<Value>(body) {
+                break body;
+            }
+        }
+    };
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let metrics = body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let of = |name: &str| metrics.iter().find(|metric| metric["name"] == name).unwrap();
+    let failed = &of("glasshouse_telemetry_failed_total")["sum"]["dataPoints"][0]["asDouble"];
+    assert_eq!(*failed, 1.0, "{body}");
+    assert!(of("glasshouse_request_duration_seconds")["histogram"].is_object());
+    assert_eq!(server.get("/health").status, 200);
+}

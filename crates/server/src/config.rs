@@ -8,16 +8,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use glasshouse_sandbox::RuntimeKind;
+use glasshouse_sandbox::{Recording, RuntimeKind};
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::dialect::mcp::McpConfig;
 use crate::error::{Error, Result};
 use crate::keys::{Keys, check_name};
+use crate::telemetry::Collector;
 
 /// All settings, with what they mean and what holds without a word.
 pub const DEFAULT_CONFIG: &str = include_str!("default-config.toml");
+
+/// What stands for the name of a tenant in the path of a volume.
+pub const TENANT_IN_PATHS: &str = "{tenant}";
 
 /// How to serve. The defaults serve this machine alone, without a key.
 #[derive(Debug, Clone)]
@@ -32,18 +36,34 @@ pub struct Config {
     pub public_host: Option<String>,
     /// What boxes run on.
     pub runtime: RuntimeKind,
+    /// What is put on record of boxes whose makers say nothing of it.
+    pub recording: Recording,
+    /// Directories of the host that boxes may be given, and what is below them; [`TENANT_IN_PATHS`] stands for a tenant's name.
+    pub volumes: Vec<PathBuf>,
     /// The longest life that a caller may ask for a box.
     pub timeout_max: Duration,
     /// MCP at `/mcp`, and what agents may do there.
     pub mcp: Option<McpConfig>,
     /// Whether every call is written down.
     pub audit: bool,
+    /// OpenTelemetry.
+    pub telemetry: Telemetry,
     /// How much callers may send, and how slowly.
     pub bounds: Bounds,
     /// What each tenant may do.
     pub allowance: Allowance,
     /// What single tenants may do instead.
     pub tenants: BTreeMap<String, Allowance>,
+}
+
+/// Where what is counted is sent, beside being told at `/metrics`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Telemetry {
+    /// A collector of OpenTelemetry; empty: none.
+    pub endpoint: String,
+    /// How often.
+    pub interval_ms: u64,
 }
 
 /// How much callers may send, and how slowly.
@@ -74,6 +94,8 @@ pub struct Allowance {
     pub memory_bytes: u64,
     /// The CPU limits of all boxes together.
     pub cpus: f64,
+    /// The disk limits of all boxes together.
+    pub disk_bytes: u64,
     /// Requests a second, in the long run.
     pub requests_per_s: f64,
     /// Requests at once before that counts.
@@ -87,9 +109,12 @@ struct File {
     listen: SocketAddr,
     public_host: String,
     runtime: String,
+    recording: String,
+    volumes: Vec<PathBuf>,
     box_timeout_max_s: u64,
     mcp: bool,
     audit: bool,
+    telemetry: Telemetry,
     bounds: Bounds,
     allowance: Allowance,
     tenants: BTreeMap<String, Allowance>,
@@ -127,19 +152,34 @@ impl Config {
                 return Err(Error::Refused(message));
             }
         };
+        let recording = file.recording.parse();
+        let recording =
+            recording.map_err(|e| Error::Refused(format!("cannot use these settings: recording: {e}")))?;
         Ok(Config {
             home,
             listen: file.listen,
             key: None,
             public_host: Some(file.public_host).filter(|host| !host.is_empty()),
             runtime,
+            recording,
+            volumes: file.volumes,
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
             audit: file.audit,
+            telemetry: file.telemetry,
             bounds: file.bounds,
             allowance: file.allowance,
             tenants: file.tenants,
         })
+    }
+
+    /// The directories that the library is told of: where a tenant's name stands, what is before it.
+    pub(crate) fn volume_roots(&self) -> Vec<PathBuf> {
+        let of_tenants = |part: &std::path::Component<'_>| {
+            part.as_os_str().to_str().is_some_and(|part| part.contains(TENANT_IN_PATHS))
+        };
+        let root = |path: &PathBuf| path.components().take_while(|part| !of_tenants(part)).collect();
+        self.volumes.iter().map(root).collect()
     }
 
     /// What a tenant may do.
@@ -174,6 +214,19 @@ impl Config {
                            have to be at least 1";
             return Err(Error::Refused(message.to_owned()));
         }
+        if !self.telemetry.endpoint.is_empty() {
+            Collector::at(&self.telemetry.endpoint)?;
+        }
+        if self.telemetry.interval_ms < TELEMETRY_INTERVAL_MIN_MS {
+            let message = format!(
+                "cannot use these settings: interval_ms has to be at least {TELEMETRY_INTERVAL_MIN_MS}"
+            );
+            return Err(Error::Refused(message));
+        }
+        if let Some(path) = self.volumes.iter().find(|path| !path.is_absolute()) {
+            let message = format!("cannot use these settings: volumes: {} is no whole path", path.display());
+            return Err(Error::Refused(message));
+        }
         let own = self.tenants.values().chain([&self.allowance]);
         let fine = |number: f64| number.is_finite() && number >= 0.0;
         if own.into_iter().any(|own| !(fine(own.cpus) && fine(own.requests_per_s))) {
@@ -186,6 +239,8 @@ impl Config {
 
 /// More would not fit into the descriptors of a process.
 const CONNECTIONS_MAX: usize = 65_536;
+/// More often would only be a load.
+const TELEMETRY_INTERVAL_MIN_MS: u64 = 100;
 /// A shorter key could be guessed.
 const KEY_LENGTH_MIN: usize = 16;
 
@@ -275,6 +330,20 @@ mod tests {
             "x",
         ] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn settings_that_make_no_sense_are_refused_and_nothing_else_happens(
+            name in "(listen|runtime|bounds|allowance|tenants|volumes|[a-z_.\\[\\]]{0,12})",
+            value in "([0-9]{1,20}|-1|[a-z\"\\[\\]{}]{0,12}|\"[ -~]{0,12}\")",
+        ) {
+            let read = Config::read("/x".into(), &format!("{name} = {value}\n"));
+            if let Ok(config) = read {
+                // What can be read can be looked at.
+                let _ = config.check();
+            }
         }
     }
 }

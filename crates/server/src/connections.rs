@@ -1,7 +1,8 @@
 //! Connections: taken one by one, bounded in number, and let go of when nothing comes over them.
 //!
 //! A client has so long for the head of a request, and as long for the next one. What it sends as a body may pause as long
-//! as is said, too. An answer may take as long as it wants: a command may run for days.
+//! as is said, too. An answer may take as long as it wants: a command may run for days. What becomes something else than
+//! HTTP keeps its place among the connections for as long as it lives (`Held`).
 
 use std::future::Future;
 use std::io;
@@ -18,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service as _;
 
 use crate::config::Bounds;
@@ -26,6 +27,21 @@ use crate::config::Bounds;
 /// Where a request came from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// The connection of a request: who outlives the request keeps this, and ends when the server does.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    _place: Arc<Option<OwnedSemaphorePermit>>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Held {
+    /// Waits until the server is told to stop.
+    pub(crate) async fn stopped(&mut self) {
+        // A server that is gone has stopped.
+        let _ = self.stopping.wait_for(|stopping| *stopping).await;
+    }
+}
 
 /// Takes connections until `stop` comes; then waits a little for what is under way.
 pub(crate) async fn serve(
@@ -39,7 +55,7 @@ pub(crate) async fn serve(
     loop {
         let taken = async {
             // The semaphore is never closed.
-            let place = room.clone().acquire_owned().await;
+            let place = room.clone().acquire_owned().await.ok();
             (listener.accept().await, place)
         };
         let (accepted, place) = tokio::select! {
@@ -56,11 +72,13 @@ pub(crate) async fn serve(
         };
         // An answer goes out at once, and not when the last one has been seen; where that is refused, it is only slower.
         let _ = stream.set_nodelay(true);
-        let router = router.clone();
+        let (router, place) = (router.clone(), Arc::new(place));
+        let held = Held { _place: place.clone(), stopping: stopping.subscribe() };
         let body_timeout = Duration::from_millis(bounds.body_timeout_ms);
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(|body| timed(body, body_timeout));
             request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(held.clone());
             router.clone().call(request)
         });
         let mut http = http1::Builder::new();

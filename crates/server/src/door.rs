@@ -14,6 +14,9 @@ pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// What a caller shows.
 pub(crate) const KEY: &str = "open-sandbox-api-key";
 
+/// What the key of `--key-file` is called.
+pub(crate) const OWN_KEY: &str = "key-file";
+
 /// Who makes a request. Without a tenant it is whoever runs the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -51,6 +54,28 @@ pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static s
         return Some("without a key, pages of other sites are not answered; give the server a key");
     }
     None
+}
+
+/// Whether a request comes from a page of this server, or from no page at all. `public_host` is what others call it.
+pub(crate) fn own_page(headers: &HeaderMap, method: &Method, public_host: Option<&str>) -> bool {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let site = text(header::HeaderName::from_static("sec-fetch-site"));
+    match site {
+        Some(site) if !matches!(site, "same-origin" | "none") => false,
+        // A browser that does not say is an old one, and says where it comes from when it changes something.
+        None if !headers.contains_key(header::ORIGIN) => matches!(*method, Method::GET | Method::HEAD),
+        _ => !cross_site(headers, public_host),
+    }
+}
+
+/// Whether a browser opens a WebSocket for a page that is not ours: those are not held back by what holds back requests.
+/// What is called has to be what the page came from, whether a proxy in front has added TLS or not.
+pub(crate) fn cross_site(headers: &HeaderMap, public_host: Option<&str>) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let origin = origin.to_str().unwrap_or_default();
+    let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    !site.is_some_and(|site| host == Some(site) || public_host == Some(site))
 }
 
 fn is_this_machine(host: &str) -> bool {
@@ -106,6 +131,44 @@ mod tests {
                 "{name}: {text}"
             );
         }
+    }
+
+    #[test]
+    fn a_session_counts_on_pages_of_this_server() {
+        for (method, given, fine) in [
+            (Method::GET, vec![], true),
+            (Method::POST, vec![], false),
+            (Method::POST, vec![("sec-fetch-site", "same-origin")], true),
+            (Method::GET, vec![("sec-fetch-site", "cross-site")], false),
+            (Method::GET, vec![("sec-fetch-site", "same-site")], false),
+            (Method::POST, vec![("origin", "https://box.example:1")], true),
+            (Method::POST, vec![("origin", "http://public.example")], true),
+            (Method::POST, vec![("origin", "http://box.example:2")], false),
+            (Method::GET, vec![("origin", "null")], false),
+            (Method::POST, vec![("origin", "http://box.example:1"), ("sec-fetch-site", "cross-site")], false),
+        ] {
+            let all = headers(&[given.as_slice(), &[("host", "box.example:1")]].concat());
+            assert_eq!(own_page(&all, &method, Some("public.example")), fine, "{method} {given:?}");
+        }
+    }
+
+    #[test]
+    fn sockets_of_other_pages_are_told_apart() {
+        let host = ("host", "box.example:8080");
+        for (origin, foreign) in [
+            ("http://box.example:8080", false),
+            ("https://box.example:8080", false),
+            ("https://boxes.example", false),
+            ("http://box.example", true),
+            ("http://box.example:8080.evil.example", true),
+            ("https://evil.example", true),
+            ("null", true),
+            ("", true),
+        ] {
+            let headers = headers(&[host, ("origin", origin)]);
+            assert_eq!(cross_site(&headers, Some("boxes.example")), foreign, "{origin}");
+        }
+        assert!(!cross_site(&headers(&[host]), None), "programs name no page");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
+use crate::door::OWN_KEY;
 use crate::error::{Error, Result};
 use crate::limits::{KEY_FILE_BYTES, KEYS, NAME_BYTES};
 use crate::random;
@@ -32,6 +33,13 @@ pub struct KeyInfo {
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
     hash: String,
+}
+
+impl KeyInfo {
+    /// The hash of what callers show.
+    pub(crate) fn hash(&self) -> &str {
+        &self.hash
+    }
 }
 
 /// The keys of a state directory.
@@ -58,6 +66,11 @@ impl Keys {
     pub fn add(&self, name: &str, tenant: Option<&str>) -> Result<String> {
         for word in std::iter::once(name).chain(tenant) {
             check_name(word)?;
+        }
+        if name == OWN_KEY {
+            return Err(Error::Refused(format!(
+                "{name:?} is what the key of --key-file is called; take another"
+            )));
         }
         if self.list()?.len() >= KEYS {
             return Err(Error::Refused(format!("there are {KEYS} keys already; revoke some")));
@@ -108,9 +121,14 @@ impl Keys {
         }
     }
 
-    /// The key that a caller shows. The time that it takes tells nothing of the keys: their hashes are compared.
-    pub(crate) fn find(&self, shown: &[u8]) -> Result<Option<KeyInfo>> {
-        Ok(self.current()?.get(&hash_of(shown)).cloned())
+    /// The key that a caller shows, by its hash (`hash_of`). The time that it takes tells nothing of the keys: their hashes are compared.
+    pub(crate) fn find(&self, hash: &str) -> Result<Option<KeyInfo>> {
+        Ok(self.current()?.get(hash).cloned())
+    }
+
+    /// The key of this name.
+    pub(crate) fn named(&self, name: &str) -> Result<Option<KeyInfo>> {
+        Ok(self.current()?.values().find(|info| info.name == name).cloned())
     }
 
     /// Whether there are any.
@@ -180,7 +198,8 @@ fn hash(key: &str) -> String {
     hash_of(key.as_bytes())
 }
 
-fn hash_of(key: &[u8]) -> String {
+/// What is kept of a key.
+pub(crate) fn hash_of(key: &[u8]) -> String {
     blake3::hash(key).to_hex().to_string()
 }
 
@@ -210,7 +229,7 @@ mod tests {
         assert_ne!(red, all);
         // Another process, as the program is.
         let server = Keys::of(home.path());
-        let found = |shown: &str| server.find(shown.as_bytes()).unwrap().map(|key| (key.name, key.tenant));
+        let found = |shown: &str| server.find(&hash(shown)).unwrap().map(|key| (key.name, key.tenant));
         assert_eq!(found(&red), Some(("red".to_owned(), Some("team".to_owned()))));
         assert_eq!(found(&all), Some(("all".to_owned(), None)));
         assert_eq!(found("glass_"), None);
@@ -250,6 +269,6 @@ mod tests {
             .unwrap();
         std::os::unix::fs::symlink(dir.join("one"), dir.join("link")).unwrap();
         assert_eq!(keys.list().unwrap().len(), 1);
-        assert!(keys.find(key.as_bytes()).unwrap().is_some() && keys.find(b"x").unwrap().is_none());
+        assert!(keys.find(&hash(&key)).unwrap().is_some() && keys.find(&hash("x")).unwrap().is_none());
     }
 }

@@ -21,7 +21,11 @@ mod error;
 mod keys;
 mod limits;
 mod random;
+mod reading;
+mod sessions;
+mod telemetry;
 mod tenants;
+mod viewer;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,7 +34,7 @@ use axum::Router;
 use glasshouse_sandbox::Sandboxes;
 use tokio::net::TcpListener;
 
-pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG};
+pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG, TENANT_IN_PATHS, Telemetry};
 pub use error::{Error, Result};
 pub use keys::{KeyInfo, Keys};
 
@@ -50,6 +54,9 @@ impl Server {
     /// Looks at the settings, and takes up the boxes that are there.
     pub async fn open(house: Sandboxes, config: Config) -> Result<Server> {
         config.check()?;
+        if !config.volumes.is_empty() {
+            house.allow_volumes(config.volume_roots())?;
+        }
         let service = Arc::new(opensandbox::Service::open(house.clone(), config.clone())?);
         opensandbox::adopt(&service).await?;
         Ok(Server { house, config, service })
@@ -61,12 +68,15 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
         let Server { house, config, service } = self;
         let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
+        let telemetry = tokio::spawn(opensandbox::report(service.clone()));
         let mcp = match config.mcp {
-            Some(mcp) => dialect::mcp::http(house, mcp, service.tenants(), config.bounds.json_bytes),
+            Some(mcp) => dialect::mcp::http(house.clone(), mcp, service.tenants(), config.bounds.json_bytes),
             None => Router::new(),
         };
-        connections::serve(listener, opensandbox::router(service, mcp), config.bounds, stop).await;
+        let others = mcp.merge(viewer::routes(house, service.clone()));
+        connections::serve(listener, opensandbox::router(service, others), config.bounds, stop).await;
         reaper.abort();
+        telemetry.abort();
         // In a thread that may wait; how it went is told nowhere any more.
         let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
     }

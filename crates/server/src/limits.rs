@@ -8,6 +8,42 @@ pub(crate) const KEYS: usize = 10_000;
 pub(crate) const KEY_FILE_BYTES: u64 = 4096;
 /// The name of a key or a tenant.
 pub(crate) const NAME_BYTES: usize = 63;
+/// Sessions of browsers that are open at once.
+pub(crate) const SESSIONS: usize = 1000;
+/// How long a session lives, used or not.
+pub(crate) const SESSION_LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+/// How long a session lives that is not used.
+pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+/// What a browser sends to begin a session.
+pub(crate) const LOGIN_BYTES: usize = 4096;
+/// Times at which the viewer knows what a box used.
+pub(crate) const USAGE_SAMPLES: usize = 120;
+/// The viewer looks at what boxes use no more often than this.
+pub(crate) const USAGE_PAUSE: Duration = Duration::from_millis(900);
+/// Records whose shape the viewer remembers.
+pub(crate) const INDEXES: usize = 16;
+/// Things of one record that the viewer shows.
+pub(crate) const ITEMS: usize = 200_000;
+/// Things on one page of the viewer.
+pub(crate) const ITEMS_PAGE: usize = 200;
+/// How much of a command the viewer shows on its line.
+pub(crate) const TITLE_BYTES: usize = 400;
+/// How much of an output the viewer shows without being asked.
+pub(crate) const PREVIEW_BYTES: usize = 1200;
+/// How much of an output the viewer shows of a thing that is looked at; all of it if that is asked for.
+pub(crate) const SHOWN_BYTES: usize = 64 * 1024;
+/// Changed paths of one step that the viewer tells.
+pub(crate) const CHANGES: usize = 500;
+/// Bytes of all differences in files of one step that the viewer tells.
+pub(crate) const CHANGES_BYTES: usize = 4 << 20;
+/// Steps that are looked back at for what a file held before.
+pub(crate) const LOOK_BACK: usize = 2000;
+/// Bytes of records that one search reads.
+pub(crate) const SEARCH_BYTES: u64 = 256 << 20;
+/// Places that one search tells.
+pub(crate) const SEARCH_HITS: usize = 100;
+/// What is searched for.
+pub(crate) const SEARCH_WORD_BYTES: usize = 200;
 /// Tenants whose calls are counted at once; when there are more, all begin anew.
 pub(crate) const CALLERS_KEPT: usize = 10_000;
 /// Lines of the audit that wait to be written.
@@ -71,3 +107,33 @@ pub(crate) const MCP_BOXES: usize = 64;
 pub(crate) const MCP_BOX_TTL: Duration = Duration::from_secs(3600);
 /// A file that is told in one answer of MCP: more would fill an agent's memory.
 pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;
+/// One message of a WebSocket, either way.
+pub(crate) const SOCKET_MESSAGE_BYTES: usize = 1 << 20;
+/// Messages that wait to be sent over a WebSocket; what makes more waits.
+pub(crate) const SOCKET_MESSAGES: usize = 16;
+/// A client that does not take a message of its WebSocket for so long is cut off.
+pub(crate) const SLOW_SOCKET: Duration = Duration::from_secs(30);
+/// A client that opens a stream has so long to say what it is about.
+pub(crate) const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+/// Terminals of one box, running or ended.
+pub(crate) const TERMINALS: usize = 64;
+/// What is kept of a terminal's output for those who come back.
+pub(crate) const TERMINAL_KEPT_BYTES: usize = 1 << 20;
+/// A terminal whose client is so far behind waits for it.
+pub(crate) const TERMINAL_AHEAD_BYTES: u64 = 256 << 10;
+/// How often somebody who wants to hear of events has the boxes and their records looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
+/// Looking may take this part of the time; with very many boxes it is done less often.
+pub(crate) const LOOK_SHARE: u32 = 10;
+/// Events of the list of boxes that are kept for those who come back, or are slow.
+pub(crate) const EVENTS_KEPT: usize = 1024;
+/// How long the boxes are looked at after the last listener has gone.
+pub(crate) const EVENTS_LINGER: Duration = Duration::from_secs(30);
+/// A stream of events that has nothing to say says that it is there.
+pub(crate) const EVENTS_PING: Duration = Duration::from_secs(15);
+/// Calls of one batch.
+pub(crate) const BATCH_CALLS: usize = 64;
+/// Boxes that a batch works in at once.
+pub(crate) const BATCH_AT_ONCE: usize = 8;
+/// A text about a box, for people.
+pub(crate) const DIAGNOSTIC_BYTES: usize = 1 << 20;

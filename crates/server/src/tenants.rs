@@ -127,7 +127,7 @@ impl Tenants {
     ) -> std::result::Result<Place, Exceeded> {
         let Some(tenant) = tenant else { return Ok(Place::default()) };
         let allowed = self.config.allowance(tenant);
-        if (allowed.boxes, allowed.memory_bytes) == (0, 0) && allowed.cpus == 0.0 {
+        if (allowed.boxes, allowed.memory_bytes, allowed.disk_bytes) == (0, 0, 0) && allowed.cpus == 0.0 {
             return Ok(Place::default());
         }
         let gate = {
@@ -172,24 +172,33 @@ fn fits<'a>(
     limits: &Limits,
     count: usize,
 ) -> std::result::Result<(), String> {
-    let (mut boxes, mut memory, mut milli) = (count as u64, 0, 0);
+    let (mut boxes, mut memory, mut disk, mut milli) = (count as u64, 0_u64, 0_u64, 0);
     let amount = |info: &SandboxInfo, name: &str| {
         info.limits.iter().find(|limit| limit.name == name).and_then(|limit| limit.amount).unwrap_or(0)
     };
     for info in own {
         (boxes, memory, milli) = (boxes + 1, memory + amount(info, "memory"), milli + amount(info, "cpu"));
+        disk = disk.saturating_add(amount(info, "disk"));
     }
     if allowed.boxes > 0 && boxes > allowed.boxes {
         return Err(format!("a tenant may have {} sandboxes, and this would be {boxes}", allowed.boxes));
     }
     if allowed.memory_bytes > 0 {
         let each = limits.memory_bytes.ok_or("your memory is counted, so a sandbox needs a limit of it")?;
-        memory += each.saturating_mul(count as u64);
+        memory = memory.saturating_add(each.saturating_mul(count as u64));
         if memory > allowed.memory_bytes {
             return Err(format!(
                 "a tenant may have {} bytes of memory, and this would be {memory}",
                 allowed.memory_bytes
             ));
+        }
+    }
+    if allowed.disk_bytes > 0 {
+        let each = limits.disk_bytes.ok_or("your disk is counted, so a sandbox needs a limit of it")?;
+        disk = disk.saturating_add(each.saturating_mul(count as u64));
+        if disk > allowed.disk_bytes {
+            let most = allowed.disk_bytes;
+            return Err(format!("a tenant may have {most} bytes of disk, and this would be {disk}"));
         }
     }
     if allowed.cpus > 0.0 {
@@ -265,6 +274,10 @@ mod tests {
         check(memory, of(51), 2, false);
         check(memory, of(u64::MAX), 2, false);
         check(memory, Limits::default(), 1, false);
+        let disk = Allowance { disk_bytes: 100, ..Allowance::default() };
+        check(disk, Limits { disk_bytes: Some(50), ..Limits::default() }, 2, true);
+        check(disk, Limits { disk_bytes: Some(51), ..Limits::default() }, 2, false);
+        check(disk, Limits::default(), 1, false);
         let cpus = Allowance { cpus: 1.5, ..Allowance::default() };
         check(cpus, Limits { cpus: Some(0.5), ..Limits::default() }, 3, true);
         check(cpus, Limits { cpus: Some(0.5), ..Limits::default() }, 4, false);

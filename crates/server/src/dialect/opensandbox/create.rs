@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use glasshouse_sandbox::{Credentials, Image, Limits, RuntimeKind, SandboxSpec};
+use glasshouse_sandbox::{Credentials, Image, Limits, Recording, RuntimeKind, SandboxSpec};
 
 use super::fault::{Answer, Fault};
 use super::metadata;
 use super::model::{CreateSandboxRequest, ImageSpec, NetworkPolicy, PlatformSpec};
 use super::records::Record;
 use super::rooms::EXPIRES_LABEL;
+use super::volumes;
 use crate::clock::now_ms;
 use crate::config::Config;
 use crate::limits::TIMEOUT_MIN_S;
+
+/// The extension that says what is put on record of a box.
+const RECORDING: &str = "glasshouse.recording";
 
 /// A box that can be made.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(crate) struct Wanted {
 }
 
 /// Looks at all that is asked for, and refuses what cannot be.
-pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<Wanted> {
+pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Option<&str>) -> Answer<Wanted> {
     refuse_what_is_not_here(&request)?;
     let metadata = request.metadata.unwrap_or_default();
     metadata::check(&metadata)?;
@@ -45,6 +49,8 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config) -> Answer<W
         limits: limits(&request.resource_limits.unwrap_or_default())?,
         env: env.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect(),
         labels,
+        volumes: volumes::wanted(&request.volumes.unwrap_or_default(), &config.volumes, tenant)?,
+        recording: recording(request.extensions.as_ref(), config)?,
         ..SandboxSpec::default()
     };
     let record = Record {
@@ -75,7 +81,6 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
             request.secure_access == Some(true),
             "secureAccess: endpoints have tokens where the server has a key",
         ),
-        (request.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()), "volumes"),
     ] {
         if asked {
             return Err(Fault::unsupported(format!("this server has no {what}")));
@@ -90,6 +95,14 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         )));
     }
     offline(request.network_policy.as_ref())
+}
+
+/// What is put on record: what the caller says, or the settings.
+fn recording(extensions: Option<&BTreeMap<String, String>>, config: &Config) -> Answer<Recording> {
+    match extensions.and_then(|extensions| extensions.get(RECORDING)) {
+        Some(said) => said.parse().map_err(|e| Fault::invalid(format!("{RECORDING}: {e}"))),
+        None => Ok(config.recording),
+    }
 }
 
 /// Boxes talk to nobody: a policy that asks for more is refused, and one that asks for that is in force.
@@ -197,9 +210,15 @@ pub(crate) fn limits(asked: &BTreeMap<String, String>) -> Answer<Limits> {
                 let bytes = bytes(amount).ok_or_else(|| wrong("no amount of memory, like 512Mi or 2Gi"))?;
                 limits.memory_bytes = Some(bytes);
             }
+            "disk" | "ephemeral-storage" => {
+                limits.disk_bytes =
+                    Some(bytes(amount).ok_or_else(|| wrong("no amount of disk, like 512Mi or 2Gi"))?);
+            }
             "gpu" => return Err(Fault::unsupported("this server has no GPUs for sandboxes")),
             _ => {
-                return Err(Fault::unsupported(format!("{name} cannot be limited here; cpu and memory can")));
+                return Err(Fault::unsupported(format!(
+                    "{name} cannot be limited here; cpu, memory and disk can"
+                )));
             }
         }
     }
@@ -233,7 +252,7 @@ mod tests {
     use super::*;
 
     fn request(text: &str) -> Answer<Wanted> {
-        wanted(serde_json::from_str(text).unwrap(), &Config::new("/x".into()))
+        wanted(serde_json::from_str(text).unwrap(), &Config::new("/x".into()), None)
     }
 
     #[test]
@@ -308,7 +327,6 @@ mod tests {
             (r#""networkPolicy":{"defaultAction":"allow"}"#, 501),
             (r#""networkPolicy":{"egress":[{"action":"allow","target":"pypi.org"}]}"#, 501),
             (r#""resourceLimits":{"gpu":"1"}"#, 501),
-            (r#""volumes":[{"name":"a"}]"#, 501),
             (r#""platform":{"os":"windows","arch":"amd64"}"#, 501),
             (r#""extensions":{"poolRef":"p"}"#, 501),
         ] {

@@ -14,6 +14,7 @@ use super::fault::{Answer, Fault};
 use super::model::{Endpoint, ErrorResponse};
 use super::query::Query;
 use super::{Service, Shared, proxy};
+use crate::door::Caller;
 
 /// What callers of an endpoint show in place of the key, which the SDKs keep away from endpoints.
 pub(crate) const TOKEN: &str = "opensandbox-secure-access";
@@ -39,6 +40,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 ))]
 async fn endpoint(
     State(service): Shared,
+    caller: Caller,
     Path((id, port)): Path<(String, String)>,
     query: Query,
     OriginalUri(uri): OriginalUri,
@@ -59,7 +61,10 @@ async fn endpoint(
     let prefix = if uri.path().starts_with("/v1/") { "/v1" } else { "" };
     let endpoint = format!("{host}{prefix}/sandboxes/{id}/proxy/{port}");
     let unsure = |e: crate::Error| Fault::internal(e.to_string());
-    let token = service.needs_key().map_err(unsure)?.then(|| service.token(&id));
+    let token = match &caller.key {
+        Some(key) if service.needs_key().map_err(unsure)? => service.token(&id, key).map_err(unsure)?,
+        _ => None,
+    };
     let headers = token.map(|token| BTreeMap::from([("OpenSandbox-Secure-Access".to_owned(), token)]));
     Ok(Json(Endpoint { endpoint, headers }))
 }

@@ -12,12 +12,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::fault::{Answer, Fault};
+use super::proxy::Foreign;
 use super::{Service, Shared, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::Peer;
 use crate::door::{self, Caller};
+use crate::keys::hash_of;
 use crate::limits::AUDIT_PATH_BYTES;
 use crate::tenants::{self, Kind};
+use crate::viewer;
 
 /// Lets a request in, or not, and looks after its answer.
 pub(super) async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
@@ -35,7 +38,9 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     let mut response = match allowed {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+            let response = next.run(Request::from_parts(parts, body)).await;
+            // Other protocols have their own errors.
+            if path.starts_with("/mcp") { response } else { in_our_shape(response).await }
         }
         Err(fault) => fault.into_response(),
     };
@@ -58,6 +63,22 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     response
 }
 
+/// What axum says of a request that it cannot read, in the one shape of errors. What a box says is left as it is.
+async fn in_our_shape(response: Response) -> Response {
+    const MOST: usize = 4096;
+    let plain = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let status = response.status();
+    if !(plain && status.is_client_error()) || response.extensions().get::<Foreign>().is_some() {
+        return response;
+    }
+    // More than it ever says.
+    let said = axum::body::to_bytes(response.into_body(), MOST).await.unwrap_or_default();
+    Fault::new(status, "SANDBOX::INVALID_PARAMETER", String::from_utf8_lossy(&said)).into_response()
+}
+
 /// Who calls.
 fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
     let (headers, path) = (&parts.headers, parts.uri.path());
@@ -68,21 +89,30 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
         let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
         return door::foreign(headers, &parts.method).map_or(Ok(Caller::default()), |why| Err(refuse(why)));
     }
-    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json") {
+    if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json" | "/docs")
+        || path.starts_with("/docs/")
+        || viewer::is_open(path)
+    {
         return Ok(Caller::default());
     }
     if let Some(shown) = shown(headers) {
-        if service.config.key.as_ref().is_some_and(|key| door::same(shown, key.as_bytes())) {
-            return Ok(Caller { key: Some("key-file".to_owned()), tenant: None });
-        }
-        let found = service.keys.find(shown).map_err(unsure)?;
+        let found = service.opened_by(&hash_of(shown)).map_err(unsure)?;
         let wrong =
             || Fault::new(StatusCode::UNAUTHORIZED, "INVALID_API_KEY", "the API key is not the right one");
-        return found.map(|key| Caller { key: Some(key.name), tenant: key.tenant }).ok_or_else(wrong);
+        return found.ok_or_else(wrong);
+    }
+    // A browser sends its cookie along with what other pages make it ask for, so only our own page's count.
+    if let Some(caller) = service.session(headers).map_err(unsure)? {
+        let foreign = !door::own_page(headers, &parts.method, service.config.public_host.as_deref());
+        let refuse = || {
+            let message = "a session is for the pages of this server; other callers show a key";
+            Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", message)
+        };
+        return if foreign { Err(refuse()) } else { Ok(caller) };
     }
     // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else.
     if let (Some(id), Some(shown)) = (endpoint::box_of(path), headers.get(endpoint::TOKEN))
-        && door::same(shown.as_bytes(), service.token(id).as_bytes())
+        && service.is_token(id, shown.as_bytes()).map_err(unsure)?
     {
         let tenant = service.tenants.marked(Kind::Box, id);
         return Ok(Caller { key: Some("endpoint".to_owned()), tenant });

@@ -53,7 +53,8 @@ async fn create_sandbox(
     caller: Caller,
     Body(request): Body<CreateSandboxRequest>,
 ) -> Answer<impl IntoResponse> {
-    let Wanted { mut spec, record, credentials } = create::wanted(request, &service.config)?;
+    let Wanted { mut spec, record, credentials } =
+        create::wanted(request, &service.config, caller.tenant.as_deref())?;
     have_image(&service, &spec.image, credentials).await?;
     if let Image::Snapshot(id) = &spec.image {
         let snapshot = super::snapshot::find(&service, &caller, id).await?;

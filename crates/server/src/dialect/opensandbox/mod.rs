@@ -7,6 +7,7 @@
 //! works with and without `use_server_proxy`.
 
 mod create;
+mod diagnostics;
 mod egress;
 mod endpoint;
 mod entry;
@@ -22,12 +23,17 @@ mod query;
 mod records;
 mod rooms;
 mod snapshot;
+mod socket;
 mod unsupported;
+mod volumes;
+mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use glasshouse_sandbox::{SandboxState, Sandboxes};
@@ -38,10 +44,15 @@ use utoipa_axum::routes;
 use self::fault::Fault;
 use self::rooms::Rooms;
 use crate::audit::Audit;
-use crate::config::Config;
+use crate::clock;
+use crate::config::{Config, Telemetry};
 use crate::counters::{Counters, Told};
+use crate::door::{self, Caller, OWN_KEY};
 use crate::error::Result;
-use crate::keys::Keys;
+use crate::keys::{Keys, hash_of};
+use crate::reading;
+use crate::sessions::{self, Sessions};
+use crate::telemetry::{self, Collector};
 use crate::tenants::Tenants;
 
 pub(crate) use self::rooms::{adopt, reap};
@@ -57,9 +68,13 @@ pub(crate) struct Service {
     keys: Keys,
     /// A key was needed when the server began. It stays so, even if all of them are revoked.
     closed: bool,
+    sessions: Sessions,
     tenants: Arc<Tenants>,
     audit: Audit,
     counters: Counters,
+    watch: watch::Watch,
+    /// Times that a collector did not take what was sent.
+    unsent: AtomicU64,
 }
 
 /// Something that is not shown.
@@ -88,9 +103,12 @@ impl Service {
             secret: Secret(secret),
             keys,
             closed,
+            sessions: Sessions::default(),
             tenants: Arc::new(Tenants::open(config.clone())?),
             audit,
             counters: Counters::default(),
+            watch: watch::Watch::new(),
+            unsent: AtomicU64::new(0),
             config,
         })
     }
@@ -105,14 +123,57 @@ impl Service {
         self.audit.clone()
     }
 
+    /// The sessions of browsers.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whom a key is for, by its hash: comparing hashes takes a time that tells nothing of the keys.
+    pub(crate) fn opened_by(&self, hash: &str) -> Result<Option<Caller>> {
+        if self
+            .config
+            .key
+            .as_ref()
+            .is_some_and(|key| door::same(hash_of(key.as_bytes()).as_bytes(), hash.as_bytes()))
+        {
+            return Ok(Some(Caller { key: Some(OWN_KEY.to_owned()), tenant: None }));
+        }
+        let found = self.keys.find(hash)?;
+        Ok(found.map(|key| Caller { key: Some(key.name), tenant: key.tenant }))
+    }
+
+    /// Whose session a browser shows, as long as its key is one.
+    pub(crate) fn session(&self, headers: &HeaderMap) -> Result<Option<Caller>> {
+        let key = sessions::shown(headers).and_then(|word| self.sessions.key(word));
+        key.map_or(Ok(None), |key| self.opened_by(&key))
+    }
+
     /// Whether callers have to show a key.
-    fn needs_key(&self) -> Result<bool> {
+    pub(crate) fn needs_key(&self) -> Result<bool> {
         Ok(self.closed || !self.keys.is_empty()?)
     }
 
-    /// What shows that a caller was told of this box's endpoints.
-    fn token(&self, id: &str) -> String {
-        blake3::keyed_hash(&self.secret.0, id.as_bytes()).to_hex().to_string()
+    /// What shows that whoever has this key was told of this box's endpoints. It ends with the key.
+    fn token(&self, id: &str, key: &str) -> Result<Option<String>> {
+        let hash = match &self.config.key {
+            Some(own) if key == OWN_KEY => Some(blake3::hash(own.as_bytes()).to_hex().to_string()),
+            _ => self.keys.named(key)?.map(|info| info.hash().to_owned()),
+        };
+        let made = |hash: String| {
+            let mac = blake3::keyed_hash(&self.secret.0, format!("{id}\0{key}\0{hash}").as_bytes());
+            format!("{key}.{}", mac.to_hex())
+        };
+        Ok(hash.map(made))
+    }
+
+    /// Whether this is such a token.
+    fn is_token(&self, id: &str, shown: &[u8]) -> Result<bool> {
+        let key = shown.split(|byte| *byte == b'.').next().and_then(|name| std::str::from_utf8(name).ok());
+        let token = match key {
+            Some(key) => self.token(id, key)?,
+            None => None,
+        };
+        Ok(token.is_some_and(|token| door::same(shown, token.as_bytes())))
     }
 }
 
@@ -120,12 +181,15 @@ impl Service {
 pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Router {
     let (routes, mut document) = OpenApiRouter::new().nest("/v1", api()).merge(about()).split_for_parts();
     describe(&mut document);
-    let document = Arc::new(serde_json::to_value(&document).unwrap_or_default());
+    let mut document = serde_json::to_value(&document).unwrap_or_default();
+    complete(&mut document);
+    let document = Arc::new(document);
     let (bare, _) = api().split_for_parts();
     let openapi = axum::routing::get(move || async move { Json(Value::clone(&document)) });
     routes
         .merge(bare)
         .merge(others)
+        .merge(reading::routes())
         .route("/openapi.json", openapi)
         .fallback(nowhere)
         .method_not_allowed_fallback(no_such_method)
@@ -139,6 +203,7 @@ fn api() -> OpenApiRouter<Arc<Service>> {
         .merge(snapshot::routes())
         .merge(endpoint::routes())
         .merge(egress::routes())
+        .merge(diagnostics::routes())
         .merge(unsupported::routes())
         .merge(extensions::routes())
         .nest("/sandboxes/{id}/proxy/44772", execd::routes())
@@ -155,6 +220,35 @@ fn about() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(ready))
         .routes(routes!(version))
         .routes(routes!(metrics))
+}
+
+/// Says what holds for all: the box that a path names, and the one shape of errors.
+fn complete(document: &mut Value) {
+    let error = |about: &str| {
+        let schema = json!({ "$ref": "#/components/schemas/ErrorResponse" });
+        json!({ "description": about, "content": { "application/json": { "schema": schema } } })
+    };
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    for (path, operations) in paths {
+        for operation in operations.as_object_mut().into_iter().flatten().map(|(_, operation)| operation) {
+            if path.contains("{id}") {
+                if !operation["parameters"].is_array() {
+                    operation["parameters"] = json!([]);
+                }
+                if let Some(known) = operation["parameters"].as_array_mut()
+                    && !known.iter().any(|one| one["name"] == "id" && one["in"] == "path")
+                {
+                    let schema = json!({ "type": "string" });
+                    known.push(json!({ "name": "id", "in": "path", "required": true, "schema": schema }));
+                }
+            }
+            if let Some(answers) = operation["responses"].as_object_mut() {
+                answers.entry("default").or_insert_with(|| {
+                    error("It was not done: what is wrong with it, or with the box, or that you may not")
+                });
+            }
+        }
+    }
 }
 
 fn describe(document: &mut utoipa::openapi::OpenApi) {
@@ -199,18 +293,49 @@ async fn version() -> Json<Value> {
     (status = 403, description = "That key belongs to a tenant", body = model::ErrorResponse),
 ))]
 async fn metrics(State(service): Shared) -> std::result::Result<impl IntoResponse, Fault> {
+    let text = measured(&service).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+/// All that is counted, as Prometheus reads it.
+async fn measured(service: &Service) -> std::result::Result<String, Fault> {
     let boxes = service.house.list().await?;
     let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Stopped, SandboxState::Dead];
     let states = states.map(|state| {
         let count = boxes.iter().filter(|info| info.state == state).count();
         (format!("{{state=\"{}\"}}", state.name()), count as u64)
     });
-    let lost = vec![(String::new(), service.audit.lost())];
-    let text = service.counters.told(&[
+    let one = |count: u64| vec![(String::new(), count)];
+    let unsent = service.unsent.load(Ordering::Relaxed);
+    Ok(service.counters.told(&[
         Told { name: "boxes", about: "Boxes of the state directory, by state", values: states.to_vec() },
-        Told { name: "audit_lost_total", about: "Calls that are not in the audit", values: lost },
-    ]);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+        Told {
+            name: "audit_lost_total",
+            about: "Calls that are not in the audit",
+            values: one(service.audit.lost()),
+        },
+        Told {
+            name: "telemetry_failed_total",
+            about: "Times that the collector did not take what was sent",
+            values: one(unsent),
+        },
+    ]))
+}
+
+/// Sends what is counted to a collector, if there is one, for as long as the server lives.
+pub(crate) async fn report(service: Arc<Service>) {
+    let Telemetry { endpoint, interval_ms } = &service.config.telemetry;
+    let Ok(collector) = Collector::at(endpoint) else { return };
+    let nanos = |ms: u64| ms.saturating_mul(1_000_000);
+    let since = nanos(clock::now_ms());
+    loop {
+        if let Ok(text) = measured(&service).await
+            && !collector.send(&telemetry::otlp(&text, since, nanos(clock::now_ms()))).await
+        {
+            service.unsent.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(*interval_ms)).await;
+    }
 }
 
 /// The release of OpenSandbox whose protocol this is.

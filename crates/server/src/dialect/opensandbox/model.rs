@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::volumes::VolumeSpec;
+
 /// An error, always in this shape.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorResponse {
@@ -28,7 +30,7 @@ pub(crate) struct CreateSandboxRequest {
     pub(crate) platform: Option<PlatformSpec>,
     /// Its life in seconds, from 60; without, it stays until it is deleted.
     pub(crate) timeout: Option<i64>,
-    /// `cpu` and `memory`.
+    /// `cpu`, `memory` and `disk`.
     pub(crate) resource_limits: Option<BTreeMap<String, String>>,
     /// Variables of every command.
     pub(crate) env: Option<BTreeMap<String, Option<String>>>,
@@ -46,10 +48,10 @@ pub(crate) struct CreateSandboxRequest {
     pub(crate) credential_proxy: Option<serde_json::Value>,
     /// Tokens for endpoints; they have them anyway where the server has a key.
     pub(crate) secure_access: Option<bool>,
-    /// Not here.
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub(crate) volumes: Option<Vec<serde_json::Value>>,
-    /// Words that are given back.
+    /// Directories of the host, of those that the settings allow.
+    pub(crate) volumes: Option<Vec<VolumeSpec>>,
+    /// Words that are given back. `glasshouse.recording`: `commands`, `steps` (with the files that each step changed) or
+    /// `snapshots` (and a state to go back to).
     pub(crate) extensions: Option<BTreeMap<String, String>>,
 }
 

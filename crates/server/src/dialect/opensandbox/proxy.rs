@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 
 use super::fault::{Answer, Fault};
 use super::{Shared, endpoint};
-use crate::connections::Peer;
+use crate::connections::{Held, Peer};
 use crate::door;
 
 /// What holds for one connection only.
@@ -54,6 +54,10 @@ const TOO_FAR: [&str; 5] =
 /// What a page of a box may do; that it is of this server is not among it.
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
+/// An answer that is a box's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Foreign;
+
 /// Passes a request on to a port of a box.
 pub(super) async fn pass_on(
     State(service): Shared,
@@ -84,6 +88,7 @@ pub(super) async fn pass_on(
     let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.ip().to_string());
     parts.headers = told(&parts.headers, &prefix, port, peer.as_deref(), upgrade)?;
     parts.uri = wanted;
+    let held = parts.extensions.remove::<Held>();
     parts.extensions.clear();
     let mut response = sent(tunnel, Request::from_parts(parts, body)).await?;
     if let Some(theirs) = theirs.filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS) {
@@ -94,6 +99,7 @@ pub(super) async fn pass_on(
                 let _ =
                     tokio::io::copy_bidirectional(&mut TokioIo::new(theirs), &mut TokioIo::new(its)).await;
             }
+            drop(held);
         });
     }
     Ok(answered(response, &prefix))
@@ -189,6 +195,7 @@ fn answered(response: hyper::Response<hyper::body::Incoming>, prefix: &str) -> R
     {
         parts.headers.insert(header::LOCATION, location);
     }
+    parts.extensions.insert(Foreign);
     Response::from_parts(parts, Body::new(body)).into_response()
 }
 

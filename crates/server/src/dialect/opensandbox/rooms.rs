@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::Service;
 use super::create::only_waits;
-use super::execd::{Commands, Usage};
+use super::execd::{Commands, Terminals, Usage};
 use super::fault::{Answer, Fault};
 use super::records::{Ended, Record, Records};
 use crate::clock::now_ms;
@@ -39,6 +39,7 @@ pub(crate) struct Rooms {
 pub(crate) struct Room {
     pub(crate) sandbox: Sandbox,
     pub(crate) commands: Commands,
+    pub(crate) terminals: Terminals,
     /// The shell that commands are given to.
     pub(crate) shell: OnceCell<&'static str>,
     /// What it used when it was last asked.
@@ -170,7 +171,8 @@ impl Rooms {
 
 impl Room {
     fn new(sandbox: Sandbox) -> Room {
-        Room { sandbox, commands: Commands::default(), shell: OnceCell::new(), usage: Mutex::default() }
+        let (commands, terminals) = (Commands::default(), Terminals::default());
+        Room { sandbox, commands, terminals, shell: OnceCell::new(), usage: Mutex::default() }
     }
 }
 

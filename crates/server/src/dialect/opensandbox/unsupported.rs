@@ -17,7 +17,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/pools/{name}", any(pools))
         .route("/templates", any(templates))
         .route("/templates/{id}", any(templates))
-        .route("/sandboxes/{id}/diagnostics/{kind}", any(diagnostics))
 }
 
 /// Hear how long something took for a caller
@@ -36,8 +35,4 @@ async fn templates() -> Fault {
     Fault::unsupported(
         "this server has no templates: make a snapshot and create sandboxes with its snapshotId",
     )
-}
-
-async fn diagnostics() -> Fault {
-    Fault::unsupported("this server has no diagnostics yet; `glass log` shows the record of a sandbox")
 }

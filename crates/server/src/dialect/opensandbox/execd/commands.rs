@@ -58,6 +58,11 @@ impl Command {
         Arc::new(Command { exec, text, background, started_ms, end: watch::Sender::new(None) })
     }
 
+    /// Its number in the box.
+    pub(crate) fn exec(&self) -> u64 {
+        self.exec
+    }
+
     /// How it ended, if it has.
     pub(super) fn end(&self) -> Option<End> {
         self.end.borrow().clone()

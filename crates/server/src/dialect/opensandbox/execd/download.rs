@@ -250,4 +250,15 @@ mod tests {
         assert!(odd.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{odd}");
         assert_eq!(odd.matches('"').count(), 2);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_range_that_is_understood_lies_in_the_file(
+            text in "(bytes=)?[-0-9,a ]{0,24}", size in proptest::num::u64::ANY,
+        ) {
+            if let Some(Ok(range)) = range(&text, size) {
+                proptest::prop_assert!(range.start < range.end && range.end <= size, "{range:?} of {size}");
+            }
+        }
+    }
 }

@@ -246,7 +246,7 @@ async fn search(Here(room): Here, query: Query) -> Answer<Json<Vec<FileInfo>>> {
 #[utoipa::path(post, path = "/files/replace", tag = "files",
     params(("verbose" = Option<bool>, Query, description = "Say how often")),
     request_body = BTreeMap<String, ReplaceFileContentItem>, responses(
-    (status = 200, description = "How often, if that was asked for", body = BTreeMap<String, ReplaceFileContentResult>),
+    (status = 200, description = "Done. With `verbose=true`: `{\"/path\": {\"replacedCount\": 2}}`"),
     (status = 400, description = "There is nothing to look for", body = ErrorResponse),
     (status = 404, description = "One of the files is not there", body = ErrorResponse),
 ))]

@@ -1,7 +1,7 @@
 //! What `execd` does inside a sandbox of OpenSandbox's: commands, files, metrics. Here the guest is asked instead.
 //!
 //! `command` and `stream` tell of commands as they run, `commands` knows those that were started, `session` strings them
-//! together; `files`, `upload`,
+//! together; `pty` and `terminal` are shells that are talked to; `files`, `upload`,
 //! `download` and `directories` are about files; `environment` and `accounts` read what a box says of itself.
 
 mod accounts;
@@ -13,8 +13,10 @@ mod environment;
 mod files;
 mod metrics;
 mod modes;
+mod pty;
 mod session;
 mod stream;
+mod terminal;
 mod tree;
 mod upload;
 
@@ -38,6 +40,7 @@ use super::{Service, proxy};
 pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
 pub(super) use metrics::Usage;
+pub(super) use terminal::Terminals;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -49,6 +52,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .merge(directories::routes())
         .merge(metrics::routes())
         .merge(session::routes())
+        .merge(pty::routes())
         .routes(routes!(capabilities))
         // The real execd is a proxy as well.
         .route("/proxy/{port}", any(proxy::pass_on))
@@ -56,8 +60,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/proxy/{port}/{*rest}", any(proxy::pass_on))
         .route("/code", any(code))
         .route("/code/{*rest}", any(code))
-        .route("/pty", any(terminals))
-        .route("/pty/{*rest}", any(terminals))
         .route("/v1/isolated/session", any(isolated))
         .route("/v1/isolated/sessions", any(isolated))
         .route("/v1/isolated/session/{*rest}", any(isolated))
@@ -100,10 +102,6 @@ async fn isolated() -> Fault {
 async fn code() -> Fault {
     Fault::unsupported("this server runs no code contexts yet; run the interpreter as a command")
         .coded("NOT_SUPPORTED")
-}
-
-async fn terminals() -> Fault {
-    Fault::unsupported("this server has no terminals yet; `glass shell` opens one").coded("NOT_SUPPORTED")
 }
 
 async fn identities() -> Fault {

@@ -17,6 +17,7 @@ use crate::dialect::opensandbox::execd::{Here, RunCommandRequest, spec_of};
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::Body;
+use crate::dialect::opensandbox::rooms::Room;
 use crate::random;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
@@ -26,14 +27,14 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 /// A command that has ended.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ExecResponse {
+pub(super) struct ExecResponse {
     /// Its number in the box.
     exec: u64,
     /// How it ended, truly: `{"kind": "code", "code": 3}`, `{"kind": "timed_out"}`, `{"kind": "out_of_memory"}` …
     #[schema(value_type = Object)]
     exit: Value,
     /// The same as a shell would tell it.
-    exit_code: i32,
+    pub(super) exit_code: i32,
     stdout: String,
     stderr: String,
     /// The bytes, where `stdout` is not all of them because they are no text.
@@ -62,17 +63,22 @@ struct ExecResponse {
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
 async fn exec(Here(room): Here, Body(request): Body<RunCommandRequest>) -> Answer<Json<ExecResponse>> {
+    run(&room, request).await.map(Json)
+}
+
+/// Runs a command to its end, whether its caller waits for it or not.
+pub(super) async fn run(room: &Room, request: RunCommandRequest) -> Answer<ExecResponse> {
     if request.is_background() {
         return Err(Fault::invalid(
             "exec waits for the end; a command of the background is started by `/command`",
         ));
     }
-    let spec = spec_of(&room, request, &random::hex()?).await?;
+    let spec = spec_of(room, request, &random::hex()?).await?;
     let exec = room.sandbox.exec(spec).await?;
     // In a task of its own: a caller who goes away takes this request with him, and not the command.
     let output = tokio::spawn(exec.collect()).await;
     let lost = |_| Fault::internal("the command was lost sight of");
-    output.map_err(lost).map(|output| Json(told(&output)))
+    output.map_err(lost).map(|output| told(&output))
 }
 
 fn told(output: &ExecOutput) -> ExecResponse {

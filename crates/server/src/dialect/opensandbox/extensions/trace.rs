@@ -82,7 +82,10 @@ async fn verify_trace(State(service): Shared, Path(id): Path<String>) -> Answer<
 }
 
 /// Where the record of a box lies, and where its payloads do.
-fn places(service: &Service, id: &str) -> Answer<(std::path::PathBuf, std::path::PathBuf)> {
+pub(in crate::dialect::opensandbox) fn places(
+    service: &Service,
+    id: &str,
+) -> Answer<(std::path::PathBuf, std::path::PathBuf)> {
     let unknown = || Fault::no_box(id);
     // By its whole id: names are not handed to callers here.
     service.house.resolve_trace(id).ok().filter(|found| found == id).ok_or_else(unknown)?;

@@ -1,0 +1,165 @@
+//! What boxes use, as the host sees it: nothing is run in a box for it, and nothing put on its record.
+//!
+//! A box's processes are those below its first one: whoever is orphaned in a box becomes a child of that. What processes have
+//! used that ended is told by those that collected them. So one walk over `/proc` tells of all boxes. A box whose first process is
+//! not to be seen here (on an engine elsewhere) uses nothing that is known.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use glasshouse_sandbox::SandboxInfo;
+
+use crate::clock::now_ms;
+use crate::limits::{USAGE_PAUSE, USAGE_SAMPLES};
+
+/// What is remembered of all boxes.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    looked: Option<Instant>,
+    boxes: HashMap<String, VecDeque<Sample>>,
+}
+
+/// What a box had used at some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) at_ms: u64,
+    /// Processor time, in all.
+    pub(super) cpu_ms: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) processes: u64,
+}
+
+impl Usage {
+    /// What these boxes used lately, by their ids. Looks anew if that was not just done. It reads files, and may take a while.
+    pub(super) fn of(&self, boxes: &[SandboxInfo]) -> HashMap<String, Vec<Sample>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.looked.is_none_or(|looked| looked.elapsed() > USAGE_PAUSE) {
+            let (at_ms, processes) = (now_ms(), Processes::read());
+            for info in boxes.iter().filter(|info| info.state.is_alive()) {
+                let Some(sample) = processes.of(info.pid, info.start_ticks) else { continue };
+                let samples = kept.boxes.entry(info.id.clone()).or_default();
+                samples.push_back(Sample { at_ms, ..sample });
+                if samples.len() > USAGE_SAMPLES {
+                    samples.pop_front();
+                }
+            }
+            kept.looked = Some(Instant::now());
+        }
+        let told = |info: &SandboxInfo| {
+            let samples = kept.boxes.get(&info.id)?;
+            Some((info.id.clone(), samples.iter().copied().collect()))
+        };
+        boxes.iter().filter_map(told).collect()
+    }
+
+    /// Forgets all boxes but these.
+    pub(super) fn keep(&self, boxes: &[SandboxInfo]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.boxes.retain(|id, _| boxes.iter().any(|info| info.id == *id));
+    }
+}
+
+/// Linux counts in hundredths of a second towards programs, on every machine.
+const TICK_MS: u64 = 10;
+const PAGE_BYTES: u64 = 4096;
+
+/// All processes of this machine.
+#[derive(Debug, Default)]
+struct Processes {
+    by_pid: HashMap<i32, Process>,
+    children: HashMap<i32, Vec<i32>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Process {
+    parent: i32,
+    /// Its own, and that of those that it has collected.
+    ticks: u64,
+    start_ticks: u64,
+    pages: u64,
+}
+
+impl Processes {
+    fn read() -> Processes {
+        let mut all = Processes::default();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // One that has ended meanwhile is not there any more.
+            let Ok(text) = fs::read(entry.path().join("stat")) else { continue };
+            all.add(pid, &String::from_utf8_lossy(&text));
+        }
+        all
+    }
+
+    fn add(&mut self, pid: i32, stat: &str) {
+        let Some(process) = Process::parse(stat) else { return };
+        self.children.entry(process.parent).or_default().push(pid);
+        self.by_pid.insert(pid, process);
+    }
+
+    /// What a process and all below it use, if it is the one that began then.
+    fn of(&self, first: i32, start_ticks: u64) -> Option<Sample> {
+        self.by_pid.get(&first).filter(|process| process.start_ticks == start_ticks)?;
+        let (mut sample, mut left) = (Sample::default(), vec![first]);
+        while let Some(pid) = left.pop() {
+            let Some(process) = self.by_pid.get(&pid) else { continue };
+            sample.cpu_ms += process.ticks * TICK_MS;
+            sample.memory_bytes += process.pages * PAGE_BYTES;
+            sample.processes += 1;
+            // What is read one after the other may name a process twice, but not for ever.
+            if sample.processes as usize > self.by_pid.len() {
+                return None;
+            }
+            left.extend(self.children.get(&pid).into_iter().flatten());
+        }
+        Some(sample)
+    }
+}
+
+impl Process {
+    fn parse(stat: &str) -> Option<Process> {
+        // The name is in parentheses and may hold anything; what follows is counted from the third on.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let number = |at: usize| words.get(at - 3).and_then(|word| word.trim().parse::<u64>().ok());
+        Some(Process {
+            parent: words.get(1)?.parse().ok()?,
+            ticks: number(14)? + number(15)? + number(16)? + number(17)?,
+            start_ticks: number(22)?,
+            pages: number(24)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(name: &str, parent: i32, start: u64) -> String {
+        format!(
+            "7 ({name}) S {parent} 1 1 0 -1 4194624 58 0 0 0 20 5 3 2 25 5 1 0 {start} 2281472 256 1844674"
+        )
+    }
+
+    #[test]
+    fn a_box_is_its_first_process_and_all_below_it() {
+        let mut all = Processes::default();
+        for (pid, parent, start) in [(10, 1, 100), (11, 10, 200), (12, 11, 300), (20, 1, 100)] {
+            all.add(pid, &stat("a) b (c", parent, start));
+        }
+        let sample = all.of(10, 100).unwrap();
+        assert_eq!((sample.cpu_ms, sample.processes), (3 * 300, 3));
+        assert_eq!(sample.memory_bytes, 3 * 256 * 4096);
+        assert_eq!(all.of(20, 100).unwrap().processes, 1);
+        assert_eq!((all.of(10, 101), all.of(99, 100)), (None, None), "a number that was given away again");
+        all.add(30, "no such thing");
+        assert_eq!(all.of(30, 0), None);
+    }
+}
