@@ -408,7 +408,10 @@ fn disk_is_counted_where_it_is_bounded() {
     assert_eq!(of("60M").status, 202);
     of("60M").assert_error(403, "QUOTA_EXCEEDED");
     of("x").assert_error(400, "SANDBOX::INVALID_PARAMETER");
-    assert_eq!(of("30M").status, 202);
+    let small = of("15M");
+    let fork = format!("/v1/sandboxes/{}/fork", small.json()["id"].as_str().unwrap());
+    assert_eq!(red.send("POST", &fork, &json!({})).status, 201);
+    red.send("POST", &fork, &json!({})).assert_error(403, "QUOTA_EXCEEDED");
 }
 
 #[test]

@@ -64,20 +64,36 @@ async fn create_sandbox(
     spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
     let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await.map_err(failed)?;
-    let room = service.rooms.enter(sandbox);
-    let begun = async {
-        mark(&service, room.sandbox.info())?;
-        service.rooms.remember(room.sandbox.id(), &record)?;
-        begin(&service, &room, &record.entrypoint).await
-    };
-    if let Err(fault) = begun.await {
-        // A box that nobody hears of would only lie around.
-        let _ = service.rooms.destroy(room.sandbox.id()).await;
-        return Err(fault);
-    }
+    let rooms = take_in(&service, vec![sandbox], &record).await?;
+    let room = rooms.first().ok_or_else(|| Fault::internal("a sandbox was lost sight of"))?;
     let location = format!("/v1/sandboxes/{}", room.sandbox.id());
     let told = view(room.sandbox.info(), record);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(told)))
+}
+
+/// Takes in boxes that were just made: remembers them, and starts what they are to run. All of them, or none.
+pub(super) async fn take_in(
+    service: &Arc<Service>,
+    made: Vec<glasshouse_sandbox::Sandbox>,
+    record: &Record,
+) -> Answer<Vec<Arc<Room>>> {
+    let rooms: Vec<Arc<Room>> = made.into_iter().map(|sandbox| service.rooms.enter(sandbox)).collect();
+    let begun = async {
+        for room in &rooms {
+            mark(service, room.sandbox.info())?;
+            service.rooms.remember(room.sandbox.id(), record)?;
+            begin(service, room, &record.entrypoint).await?;
+        }
+        Ok(())
+    };
+    if let Err(fault) = begun.await {
+        for room in rooms {
+            // Boxes that nobody hears of would only lie around.
+            let _ = service.rooms.destroy(room.sandbox.id()).await;
+        }
+        return Err(fault);
+    }
+    Ok(rooms)
 }
 
 /// Remembers whose box it is, for when it is gone.

@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use crate::dialect::opensandbox::entry::may_see_box;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
-use crate::dialect::opensandbox::lifecycle::{begin, mark, view};
+use crate::dialect::opensandbox::lifecycle::{begin, take_in, view};
 use crate::dialect::opensandbox::model::{ErrorResponse, Sandbox};
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
 use crate::dialect::opensandbox::records::Record;
@@ -77,25 +77,8 @@ async fn fork(
     let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
     let _place = service.tenants.place(&service.house, tenant, &asked(&info), count).await?;
     let record = Record { ended: None, since_ms: None, ..service.rooms.record(&info) };
-    let mut rooms = Vec::new();
-    for sandbox in service.house.fork(&id, count).await? {
-        rooms.push(service.rooms.enter(sandbox));
-    }
-    let begun = async {
-        for room in &rooms {
-            mark(&service, room.sandbox.info())?;
-            service.rooms.remember(room.sandbox.id(), &record)?;
-            begin(&service, room, &record.entrypoint).await?;
-        }
-        Ok(())
-    };
-    if let Err(fault) = begun.await {
-        for room in rooms {
-            // Boxes that nobody hears of would only lie around.
-            let _ = service.rooms.destroy(room.sandbox.id()).await;
-        }
-        return Err(fault);
-    }
+    let forks = service.house.fork(&id, count).await?;
+    let rooms = take_in(&service, forks, &record).await?;
     let items = rooms.iter().map(|room| view(room.sandbox.info(), record.clone())).collect();
     Ok((StatusCode::CREATED, Json(ForkResponse { items })))
 }
@@ -104,7 +87,7 @@ async fn fork(
 fn asked(info: &SandboxInfo) -> Limits {
     let amount = |name| info.limits.iter().find(|limit| limit.name == name).and_then(|limit| limit.amount);
     let cpus = amount("cpu").map(|milli| milli as f64 / 1000.0);
-    Limits { memory_bytes: amount("memory"), cpus, ..Limits::default() }
+    Limits { memory_bytes: amount("memory"), disk_bytes: amount("disk"), cpus, ..Limits::default() }
 }
 
 /// Put a box back to what it began with
