@@ -64,23 +64,32 @@ impl TestEngine {
 
     /// Makes an image of a directory's files.
     pub fn import(&self, tree: &Path, name: &str) {
-        let tar = Command::new("tar").arg("-C").arg(tree).args(["-c", "."]).output().expect("tar is there");
-        assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
-        let mut docker = Command::new("/usr/bin/docker")
-            .args(["import", "-", name])
-            .env("DOCKER_HOST", &self.host)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the docker program is installed with the engine");
-        docker
-            .stdin
-            .take()
-            .expect("it was asked for")
-            .write_all(&tar.stdout)
-            .expect("the engine takes images");
-        assert!(docker.wait().expect("it was started").success(), "the engine takes the image {name}");
+        import(&self.host, tree, name);
     }
+}
+
+/// Makes an image of a directory's files on an engine.
+fn import(host: &str, tree: &Path, name: &str) {
+    let tar = Command::new("tar").arg("-C").arg(tree).args(["-c", "."]).output().expect("tar is there");
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    let mut docker = Command::new("/usr/bin/docker")
+        .args(["import", "-", name])
+        .env("DOCKER_HOST", host)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the docker program is installed with the engine");
+    let mut stdin = docker.stdin.take().expect("it was asked for");
+    stdin.write_all(&tar.stdout).expect("the engine takes images");
+    drop(stdin);
+    assert!(docker.wait().expect("it was started").success(), "the engine takes the image {name}");
+}
+
+/// Where engines find their programs: in the directory that `GLASSHOUSE_TEST_ENGINE` names, if it does, before all others. So
+/// the tests run on an engine that is not installed.
+fn programs() -> String {
+    let own = std::env::var("GLASSHOUSE_TEST_ENGINE").map(|dir| format!("{dir}:")).unwrap_or_default();
+    format!("{own}/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 /// The engine, or why there is none.
@@ -126,7 +135,7 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
     keeper.args(["-c", &format!("exec 9<&0 </dev/null\n{KEEPER}"), "keeper"]).arg(place);
     keeper.stdin(Stdio::from(users)).stdout(Stdio::null()).stderr(Stdio::null());
     // Not a child of the test's group: what ends the test must not end it in the middle.
-    keeper.process_group(0).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    keeper.process_group(0).env_clear().env("PATH", programs());
     let mut keeper = keeper.spawn().map_err(|e| format!("cannot start a shell: {e}"))?;
     let since = Instant::now();
     while !answers(&place.join("sock")) {
@@ -160,6 +169,23 @@ pub struct Manner {
     pub tcp: bool,
     /// It has mounts of its own, and a shell does this to them before it starts.
     pub mounts: Option<String>,
+}
+
+/// First of the users that an engine gives its containers that remaps them.
+pub const REMAPPED: u32 = 700_000;
+
+impl Manner {
+    /// One that gives containers other users, and is to be started in this directory.
+    pub fn remapping(dir: &Path) -> Manner {
+        // They are looked up in files, which the engine gets copies of: the host's stay as they are.
+        let etc = dir.join("etc").display().to_string();
+        let range = format!("daemon:{REMAPPED}:65536");
+        let mounts = format!(
+            "cp -a /etc {etc}; echo {range} > {etc}/subuid; echo {range} > {etc}/subgid; mount --bind {etc} /etc"
+        );
+        let args = vec!["--userns-remap=daemon".to_owned()];
+        Manner { args, mounts: Some(mounts), ..Manner::default() }
+    }
 }
 
 impl PrivateEngine {
@@ -207,7 +233,7 @@ impl PrivateEngine {
         if let Some(port) = port {
             command.args(["--host", &format!("tcp://127.0.0.1:{port}")]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("PATH", programs()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
         let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, port, leaves_mounts: false };
         let since = Instant::now();
@@ -250,6 +276,14 @@ impl PrivateEngine {
         let done = done.expect("the docker program is installed with the engine");
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// Makes an image of a directory's files.
+    ///
+    /// # Panics
+    /// If it does not take it.
+    pub fn import(&self, tree: &Path, name: &str) {
+        import(&self.host(), tree, name);
     }
 
     /// Ends it without a word. Its containers go on, on what it has mounted.

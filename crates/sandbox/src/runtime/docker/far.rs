@@ -15,7 +15,7 @@
 //! | listening socket | the guest's own; only bridges may come to it: they have a user that no command can have |
 //! | descriptors of cgroups | the guest reads its own; commands are told from each other by their process groups |
 //! | owner's descriptor | a bridge that ends the box when its stream ends: for boxes of this very process |
-//! | layers to read | none: digests, differences and recorded steps are refused |
+//! | layers to read | what the guest tells of its root, and images that the engine saves (`unseen`) |
 //!
 //! A runtime of the engine's with a kernel of its own (runsc, Kata) is the same case, wherever the engine is. How strong such a
 //! box is, is not decided by the runtime's name: its guest says which kernel it sees, and if that is not the one of the
@@ -47,7 +47,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{FAR, write_private};
 use crate::limits::{DEATH_TIMEOUT, GOODBYE_TIMEOUT};
 use crate::runtime::{Created, Runtime, native, start};
-use crate::spec::{Recording, SandboxInfo, SandboxSpec};
+use crate::spec::{SandboxInfo, SandboxSpec};
 
 /// The label with a word that no other volume has.
 const LABEL_FILL: &str = "glasshouse.fill";
@@ -93,12 +93,6 @@ impl Docker {
         if self.engine.is_podman()? {
             return refuse("Podman reads the system call filter from one of them; use it on this machine");
         }
-        if spec.recording != Recording::Commands {
-            return refuse(
-                "what a command changed cannot be looked at there (--record); commands are recorded, \
-                 snapshot, restore and fork work",
-            );
-        }
         if spec.owner.is_some_and(|pid| pid != std::process::id()) {
             return refuse(
                 "a box there can only die with the process that made it (--owner); use --ttl, or `glass run`",
@@ -109,7 +103,8 @@ impl Docker {
 
     /// Makes the container of a box around the volume with the guest, and starts it.
     pub(super) fn contain_far(&self, hull: Hull<'_>, generation: u64) -> Result<Container<'_>> {
-        let lock = self.home.path("engine").join(LOCK);
+        let (lock, empty) = (self.home.path("engine").join(LOCK), self.home.path("engine/empty"));
+        fs::create_dir_all(&empty).context(format_args!("make {}", empty.display()))?;
         let container = loop {
             let share = self.hold_volumes()?;
             if let Some(volume) = self.whole_volume()? {

@@ -19,6 +19,7 @@
 //! | `far`, `bridge` | the same where the engine sees nothing of our files |
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
+//! | `unseen` | what boxes and images hold where no directory of the engine's can be read |
 //!
 //! The picture is of an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP,
 //! TLS). One that does not is known by that it cannot mount the door, or that the guest finds nobody behind it.
@@ -32,6 +33,7 @@ mod image;
 mod probe;
 mod profile;
 mod state;
+mod unseen;
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,7 +64,7 @@ use crate::limits::{
 };
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
-use crate::spec::{Level, Recording, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
+use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
 use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME, Way};
@@ -391,9 +393,6 @@ impl Docker {
             Plan { fds: parcel.roles.clone(), steps: steps(), guest, fault: native::faults::current() };
         let ready = start::greet(stream, pid, &plan, &parcel.borrow()).map_err(step_failed)?;
         self.note_upper(id, &state)?;
-        if spec.recording != Recording::Commands {
-            self.upper_of(id)?;
-        }
         let record = site.record(ready.pid, strength, tracking, false)?;
         self.home.write_record(&record)?;
         let (stream, pidfd) = ready.commit()?;
@@ -497,15 +496,10 @@ impl Docker {
         }
     }
 
-    /// Where the engine keeps what a box writes.
-    fn upper_of(&self, id: &str) -> Result<PathBuf> {
+    /// Where the engine keeps what a box writes, if we can read it there.
+    fn upper_of(&self, id: &str) -> Option<PathBuf> {
         let noted = start::read_small(self.home.box_dir(id).join("upper")).map(PathBuf::from);
-        noted.filter(|dir| dir.is_absolute()).ok_or_else(|| {
-            let message = "what a box writes can only be looked at (digest, diff, --record) where the engine keeps it in a \
-                directory that we may read (its storage driver overlay2 without userns-remap, on this machine, as root); \
-                snapshot, restore and fork work";
-            Error::new(ErrorKind::Unsupported, message)
-        })
+        noted.filter(|dir| dir.is_absolute())
     }
 
     /// Ends the first process of a box, politely if it listens, and waits until it is gone.
