@@ -9,5 +9,6 @@ mod images;
 mod podman;
 mod stage;
 mod states;
+mod unseen;
 mod walls;
 mod ways;

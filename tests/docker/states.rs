@@ -2,14 +2,10 @@
 
 use glasshouse_linux::rustix::process::{Pid, Signal, kill_process};
 use glasshouse_sandbox::{
-    ErrorKind, Image, Method, Recording, ReplayOptions, RuntimeKind, SandboxSpec, SandboxState,
-    SnapshotOptions,
+    Method, Recording, ReplayOptions, RuntimeKind, SandboxSpec, SandboxState, SnapshotOptions,
 };
 
-use glasshouse_tests::engine::{Manner, PrivateEngine};
-
-use crate::far::small;
-use crate::stage::{open, perform, run, shell, spec, stdout_of};
+use crate::stage::{perform, run, shell, spec, stdout_of};
 
 #[test]
 fn a_snapshot_is_gone_back_to_and_forked() {
@@ -156,37 +152,5 @@ fn steps_are_recorded_with_what_they_changed() {
         let diff = stage.house.diff(sandbox.id(), None, Default::default()).await.unwrap();
         let paths: Vec<_> = diff.changes.iter().map(|difference| difference.path.clone()).collect();
         assert_eq!(paths, [b"/workspace/file".to_vec()]);
-    });
-}
-
-#[test]
-fn an_engine_whose_storage_we_do_not_read_keeps_states_and_refuses_what_it_cannot_show() {
-    perform(async |stage| {
-        let manner = Manner { args: vec!["--storage-driver=vfs".into()], ..Manner::default() };
-        let engine = PrivateEngine::start_as(&stage.place(), &manner).unwrap();
-        let house = open(&stage.dir.path().join("other"), &engine.host());
-        let image = Image::Directory(small(stage.dir.path()));
-        let spec = || SandboxSpec { image: image.clone(), ..spec() };
-        let sandbox = house.create(spec()).await.unwrap();
-        stdout_of(&sandbox, "echo one > /a").await;
-        let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
-        stdout_of(&sandbox, "rm /a").await;
-        sandbox.restore(&snapshot.id).await.unwrap();
-        assert_eq!(stdout_of(&sandbox, "cat /a").await, "one\n");
-        let told = |error: glasshouse_sandbox::Error| {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.to_string().contains("overlay2"), "{error}");
-        };
-        told(house.digest(sandbox.id()).await.unwrap_err());
-        told(house.diff(sandbox.id(), None, Default::default()).await.unwrap_err());
-        let recorded = SandboxSpec { recording: Recording::Steps, ..spec() };
-        told(house.create(recorded).await.unwrap_err());
-        assert_eq!(house.list().await.unwrap().len(), 1, "nothing of it is left");
-        assert_eq!(engine.docker(&["ps", "-aq"]).lines().count(), 1);
-        sandbox.destroy().await.unwrap();
-        house.remove_snapshot(&snapshot.id).await.unwrap();
-        house.settle().await;
-        house.gc().await.unwrap();
-        engine.end();
     });
 }

@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ const PLACE: &str = "/var/tmp/glass-test-engine";
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 /// Between two looks whether it is.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How many ports an engine is given in turn, until nobody else is faster.
+const PORTS_MAX: usize = 5;
 
 /// Runs the engine until nobody uses it any more. `$1` is its place.
 const KEEPER: &str = r#"
@@ -60,23 +64,32 @@ impl TestEngine {
 
     /// Makes an image of a directory's files.
     pub fn import(&self, tree: &Path, name: &str) {
-        let tar = Command::new("tar").arg("-C").arg(tree).args(["-c", "."]).output().expect("tar is there");
-        assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
-        let mut docker = Command::new("/usr/bin/docker")
-            .args(["import", "-", name])
-            .env("DOCKER_HOST", &self.host)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the docker program is installed with the engine");
-        docker
-            .stdin
-            .take()
-            .expect("it was asked for")
-            .write_all(&tar.stdout)
-            .expect("the engine takes images");
-        assert!(docker.wait().expect("it was started").success(), "the engine takes the image {name}");
+        import(&self.host, tree, name);
     }
+}
+
+/// Makes an image of a directory's files on an engine.
+fn import(host: &str, tree: &Path, name: &str) {
+    let tar = Command::new("tar").arg("-C").arg(tree).args(["-c", "."]).output().expect("tar is there");
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    let mut docker = Command::new("/usr/bin/docker")
+        .args(["import", "-", name])
+        .env("DOCKER_HOST", host)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the docker program is installed with the engine");
+    let mut stdin = docker.stdin.take().expect("it was asked for");
+    stdin.write_all(&tar.stdout).expect("the engine takes images");
+    drop(stdin);
+    assert!(docker.wait().expect("it was started").success(), "the engine takes the image {name}");
+}
+
+/// Where engines find their programs: in the directory that `GLASSHOUSE_TEST_ENGINE` names, if it does, before all others. So
+/// the tests run on an engine that is not installed.
+fn programs() -> String {
+    let own = std::env::var("GLASSHOUSE_TEST_ENGINE").map(|dir| format!("{dir}:")).unwrap_or_default();
+    format!("{own}/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 /// The engine, or why there is none.
@@ -122,7 +135,7 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
     keeper.args(["-c", &format!("exec 9<&0 </dev/null\n{KEEPER}"), "keeper"]).arg(place);
     keeper.stdin(Stdio::from(users)).stdout(Stdio::null()).stderr(Stdio::null());
     // Not a child of the test's group: what ends the test must not end it in the middle.
-    keeper.process_group(0).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    keeper.process_group(0).env_clear().env("PATH", programs());
     let mut keeper = keeper.spawn().map_err(|e| format!("cannot start a shell: {e}"))?;
     let since = Instant::now();
     while !answers(&place.join("sock")) {
@@ -141,6 +154,8 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
 pub struct PrivateEngine {
     dir: PathBuf,
     engine: std::process::Child,
+    /// Where it listens by TCP.
+    port: Option<u16>,
     /// Its containers go on.
     leaves_mounts: bool,
 }
@@ -156,6 +171,23 @@ pub struct Manner {
     pub mounts: Option<String>,
 }
 
+/// First of the users that an engine gives its containers that remaps them.
+pub const REMAPPED: u32 = 700_000;
+
+impl Manner {
+    /// One that gives containers other users, and is to be started in this directory.
+    pub fn remapping(dir: &Path) -> Manner {
+        // They are looked up in files, which the engine gets copies of: the host's stay as they are.
+        let etc = dir.join("etc").display().to_string();
+        let range = format!("daemon:{REMAPPED}:65536");
+        let mounts = format!(
+            "cp -a /etc {etc}; echo {range} > {etc}/subuid; echo {range} > {etc}/subgid; mount --bind {etc} /etc"
+        );
+        let args = vec!["--userns-remap=daemon".to_owned()];
+        Manner { args, mounts: Some(mounts), ..Manner::default() }
+    }
+}
+
 impl PrivateEngine {
     /// Starts one in a directory. What it had there before, it has again.
     pub fn start(dir: &Path) -> Result<PrivateEngine, String> {
@@ -165,6 +197,18 @@ impl PrivateEngine {
     /// Starts one that is other than most.
     pub fn start_as(dir: &Path, manner: &Manner) -> Result<PrivateEngine, String> {
         engine()?;
+        for _ in 1..PORTS_MAX {
+            match PrivateEngine::start_once(dir, manner) {
+                // Somebody else has taken the port since we looked.
+                Err(why) if manner.tcp && why.contains("address already in use") => {}
+                started => return started,
+            }
+        }
+        PrivateEngine::start_once(dir, manner)
+    }
+
+    fn start_once(dir: &Path, manner: &Manner) -> Result<PrivateEngine, String> {
+        let port = if manner.tcp { Some(free_port().map_err(|e| e.to_string())?) } else { None };
         let path = |name: &str| dir.join(name).display().to_string();
         let log = File::create(dir.join("log")).map_err(|e| e.to_string())?;
         // Left by one that was killed: who has these numbers now is somebody else.
@@ -186,15 +230,16 @@ impl PrivateEngine {
             command.arg(flag).arg(path(name));
         }
         command.arg("--host").arg(format!("unix://{}", path("sock")));
-        if manner.tcp {
-            command.args(["--host", "tcp://127.0.0.1:0"]);
+        if let Some(port) = port {
+            command.args(["--host", &format!("tcp://127.0.0.1:{port}")]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("PATH", programs()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
-        let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, leaves_mounts: false };
+        let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, port, leaves_mounts: false };
         let since = Instant::now();
         // By TCP it listens a moment later than at its socket.
-        while !answers(&dir.join("sock")) || (manner.tcp && engine.port().is_none()) {
+        let listens = |port: u16| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        while !answers(&dir.join("sock")) || !port.is_none_or(listens) {
             let ended = engine.engine.try_wait().map_err(|e| e.to_string())?;
             if ended.is_some() || since.elapsed() > START_MAX {
                 return Err(format!("the engine does not come up ({ended:?}): {}", engine.log()));
@@ -209,19 +254,12 @@ impl PrivateEngine {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// The port that it listens at, when it says so with the whole line.
-    fn port(&self) -> Option<String> {
-        let log = self.log();
-        let (_, rest) = log.split_once("API listen on 127.0.0.1:")?;
-        rest.split_once('"').map(|(port, _)| port.to_owned())
-    }
-
     /// Where it can be reached by TCP.
     ///
     /// # Panics
     /// If it cannot.
     pub fn tcp(&self) -> String {
-        format!("tcp://127.0.0.1:{}", self.port().expect("it was asked to, and was waited for"))
+        format!("tcp://127.0.0.1:{}", self.port.expect("it was asked to"))
     }
 
     /// Where it is, as in `DOCKER_HOST`.
@@ -238,6 +276,14 @@ impl PrivateEngine {
         let done = done.expect("the docker program is installed with the engine");
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// Makes an image of a directory's files.
+    ///
+    /// # Panics
+    /// If it does not take it.
+    pub fn import(&self, tree: &Path, name: &str) {
+        import(&self.host(), tree, name);
     }
 
     /// Ends it without a word. Its containers go on, on what it has mounted.
@@ -324,6 +370,11 @@ pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let mut below: Vec<PathBuf> = places.filter(|place| place.starts_with(dir)).collect();
     below.reverse();
     below
+}
+
+/// A port that nobody listens at. Engines of today take no port 0, by which the kernel would choose.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// Whether an engine answers there.

@@ -7,6 +7,7 @@ mod feeding;
 mod holding;
 mod pausing;
 mod tunnels;
+mod walking;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -137,6 +138,7 @@ struct Agent {
     tops: Vec<(u64, OwnedFd)>,
     hold: Option<holding::Hold>,
     pause: Option<pausing::Pause>,
+    walk: Option<walking::Walk>,
     /// Who was there when the box was last held and somebody was at work.
     at_work: Vec<i32>,
     shutdown: bool,
@@ -232,6 +234,7 @@ impl Agent {
             tops,
             hold: None,
             pause: None,
+            walk: None,
             at_work: Vec::new(),
             shutdown: false,
             turns: 0,
@@ -295,6 +298,8 @@ impl Agent {
                 Ok(())
             }
             Cause::Connection(n) if self.must_wait(n) => self.pause(n),
+            // Not ours to listen to, so what woke us is that it is gone.
+            Cause::Connection(n) if self.is_walked_for(n) => self.disconnect(n),
             Cause::Connection(n) => self.receive(n),
             Cause::Exit(id) => self.main_ended(id),
             Cause::Output(id, which) => self.read_output(id, which),

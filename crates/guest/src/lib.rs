@@ -4,7 +4,7 @@
 //! on it is the `agent`: one thread, one loop over one closed enum of causes. `connection` holds the bytes to and from
 //! each client, `exec` the commands, `output` what they wrote, `track` the means to kill exactly one of them, `files`
 //! the file operations, `carry` the programs that come over the link, `bridge` how clients come from where no socket leads,
-//! and `user` who is who in the box.
+//! `user` who is who in the box, and `walk` what is told of its root where nobody else can look.
 //!
 //! The guest does not know which runtime it lives in: what differs is in its plan.
 
@@ -21,6 +21,7 @@ mod startup;
 mod track;
 mod tunnel;
 mod user;
+mod walk;
 
 use std::io;
 use std::os::fd::AsFd;

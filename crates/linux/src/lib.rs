@@ -10,6 +10,7 @@
 pub mod archive;
 pub mod caps;
 pub mod cgroup;
+pub mod content;
 pub mod descriptor;
 pub mod identity;
 pub mod ipc;

@@ -76,6 +76,8 @@ pub struct Bounds {
     pub bytes: u64,
     /// Files, directories, links and deletions. Never more than [`ENTRIES_MAX`].
     pub entries: u64,
+    /// The names on the way to something that is passed over, with all below it. Empty: nothing is.
+    pub except: &'static [&'static str],
 }
 
 /// What was unpacked.
@@ -228,6 +230,13 @@ impl<'a> Layer<'a> {
         let Some((last, parents)) = wanted.split_last() else {
             return self.take_root(entry, &name);
         };
+        let except = self.bounds.except;
+        if !except.is_empty()
+            && wanted.len() >= except.len()
+            && wanted.iter().zip(except).all(|(a, b)| a == b)
+        {
+            return Ok(());
+        }
         if last.as_bytes().starts_with(WHITEOUT) {
             return self.delete(parents, last, &name);
         }

@@ -17,6 +17,7 @@ pub mod frame;
 pub mod limits;
 pub mod message;
 pub mod plan;
+pub mod walk;
 
 pub use exec::{Chunk, ExecInfo, ExecSpec, ExecState, OutputStream, Program, Rlimit, RlimitKind, TtySize};
 pub use exit::{Exit, ExitReport, Killer, NotStarted};

@@ -7,7 +7,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +106,9 @@ pub enum Request {
         /// Which of its roots.
         generation: u64,
     },
+    /// Tell all that there is in the root, to whoever holds the box. Replies: data both ways, as [`crate::walk`] says, or
+    /// `failed`, also in the middle of it. Since version 4.
+    Walk,
     /// Go on.
     Release {
         /// The root is another one now.

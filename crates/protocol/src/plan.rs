@@ -21,6 +21,8 @@ use crate::exec::Rlimit;
 /// Where a container's first process finds the host: a directory that the host mounts there, read-only. The guest's
 /// program lies in it, and the socket as long as it is needed. Below /dev, which is no part of the container's files.
 pub const DOOR: &str = "/dev/.glasshouse";
+/// The names on the way to it. Engines make the directory in the container's files, and commit it with these.
+pub const DOOR_NAMES: [&str; 2] = ["dev", ".glasshouse"];
 /// The socket in it that the plan comes through.
 pub const DOOR_SOCKET: &str = "start";
 /// The guest's program in it.

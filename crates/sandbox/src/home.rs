@@ -52,21 +52,29 @@ pub(crate) const UIDS: std::ops::Range<u64> =
 
 /// In a box's directory: its first process is on another machine.
 pub(crate) const FAR: &str = "far";
+/// The file in the directory of such a box that says that somebody asked for its pause, and nobody since for its end.
+const PAUSE: &str = "pause";
 
-/// Says whether a box on another machine lives.
-type Elsewhere = dyn Fn(&str) -> bool + Send + Sync;
+/// Says something of a box on another machine.
+type Asked = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The state directory.
 #[derive(Clone)]
 pub(crate) struct Home {
     path: PathBuf,
-    elsewhere: Arc<OnceLock<Box<Elsewhere>>>,
+    elsewhere: Arc<OnceLock<Elsewhere>>,
 }
 
 impl std::fmt::Debug for Home {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Home").field("path", &self.path).finish_non_exhaustive()
     }
+}
+
+/// Who is asked about boxes whose first process is on another machine.
+pub(crate) struct Elsewhere {
+    pub(crate) lives: Asked,
+    pub(crate) is_paused: Asked,
 }
 
 /// A box's directory while it is being made: taken away again unless it is kept.
@@ -120,8 +128,22 @@ impl Home {
     }
 
     /// Says who is asked about boxes on other machines. The first one who says so counts.
-    pub(crate) fn ask_elsewhere(&self, lives: impl Fn(&str) -> bool + Send + Sync + 'static) {
-        let _ = self.elsewhere.set(Box::new(lives));
+    pub(crate) fn ask_elsewhere(&self, who: Elsewhere) {
+        let _ = self.elsewhere.set(who);
+    }
+
+    /// Notes that somebody asks for the pause of a box on another machine, or that it has ended.
+    pub(crate) fn note_pause(&self, id: &str, asked: bool) -> Result<()> {
+        let path = self.box_dir(id).join(PAUSE);
+        match asked {
+            true => write_private(&path, ""),
+            false => match fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Error::io(format!("remove {}", path.display()), e))
+                }
+                _ => Ok(()),
+            },
+        }
     }
 
     /// Whether a box's first process is on another machine.
@@ -212,7 +234,7 @@ impl Home {
                 let locked = descriptor::is_locked(dir.as_fd(), "alive");
                 let locked = locked.context(format_args!("look at box {id}"))?;
                 // Whoever makes it holds the lock himself, wherever it is going to be.
-                Ok(locked || (self.is_far(id) && self.elsewhere.get().is_some_and(|lives| lives(id))))
+                Ok(locked || (self.is_far(id) && self.elsewhere.get().is_some_and(|who| (who.lives)(id))))
             }
         }
     }
@@ -223,6 +245,11 @@ impl Home {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
             opened => {
                 let dir = opened.context(format_args!("open box {id}"))?;
+                if self.is_far(id) {
+                    // Asking takes longer than all the rest; where nobody has paused it, it is not paused.
+                    let asked = self.box_dir(id).join(PAUSE).exists();
+                    return Ok(asked && self.elsewhere.get().is_some_and(|who| (who.is_paused)(id)));
+                }
                 descriptor::is_marked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))
             }
         }
@@ -478,7 +505,7 @@ impl Drop for Claim {
         if !self.kept {
             // By name as far as that goes, which needs no descriptor; a box that was never entered has nothing else.
             let dir = self.path();
-            for file in ["alive", "sock", "box.json", "box.json~", "upper", FAR] {
+            for file in ["alive", "sock", "box.json", "box.json~", "upper", FAR, PAUSE] {
                 let _ = fs::remove_file(dir.join(file));
             }
             for part in ["top0/u", "top0/w", "top0", "work", ""] {

@@ -104,7 +104,7 @@ impl Sandboxes {
             house.admit_volumes(&mut asked)?;
             // Until the box is on record, nothing says that its layers are in use.
             let _share = home.store_shared()?;
-            let base = image::resolve(home, &image)?;
+            let base = house.at_hand(asked.runtime, image::resolve(home, &image)?)?;
             house.inner.runtimes.get(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;

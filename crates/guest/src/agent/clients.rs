@@ -58,6 +58,8 @@ impl Agent {
             // Nobody can tell how far it came: the root is looked at anew.
             self.release(true)?;
         }
+        // Who walks for it finds nobody to tell it to; whoever is given its number next has nothing to do with that.
+        self.walk.take_if(|walk| walk.is_for(n));
         // An error here means that it is not watched, which is all we want.
         let _ = epoll::delete(&self.epoll, connection.fd());
         for id in connection.tunnels.values() {
@@ -164,6 +166,7 @@ impl Agent {
                 self.reply(n, stream, &Reply::Ok);
             }
             Request::Top { generation } => self.keep_top(n, generation),
+            Request::Walk => self.walk(n, stream)?,
             Request::Release { restacked } => self.released_by(n, stream, restacked)?,
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);

@@ -25,7 +25,8 @@ impl Agent {
             match self.execs.values().find(|exec| exec.main.is_none() && exec.pid == pid) {
                 Some(exec) => self.main_ended(exec.id)?,
                 None => {
-                    process::reap_pid(pid)?;
+                    let ended = process::reap_pid(pid)?;
+                    self.walk_ended(pid, ended)?;
                 }
             }
         }

@@ -43,6 +43,7 @@ pub(super) fn is_refused(request: &Request) -> bool {
         | Request::Recorded { .. }
         | Request::Hold { .. }
         | Request::Top { .. }
+        | Request::Walk
         | Request::Release { .. }
         | Request::Ports
         | Request::Pause

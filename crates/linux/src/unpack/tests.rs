@@ -72,7 +72,7 @@ impl Stack {
         let root = self.path(self.count, "");
         std::fs::create_dir(&root).unwrap();
         let into: OwnedFd = File::open(&root).unwrap().into();
-        let bounds = Bounds { bytes: bytes_max, entries: 100 };
+        let bounds = Bounds { bytes: bytes_max, entries: 100, except: &["dev", ".door"] };
         let unpacked = unpack(bytes, into.as_fd(), &self.chain, Owners::Ours, bounds);
         self.count += 1;
         self.chain.push(into);
@@ -103,6 +103,16 @@ fn deletions_become_whiteouts_and_opaque_directories() {
     assert_eq!(seen, [None, Some("2".into()), None, Some("5".into()), None]);
     assert!(stack.add(Stream::new().file(".wh..wh..opq", "")).hides_all);
     assert_eq!(stack.read("a/y"), None);
+}
+
+#[test]
+fn what_is_excepted_is_passed_over_with_all_below_it() {
+    let mut stack = Stack::new();
+    let stream = Stream::new().dir("dev").dir("dev/.door").file("dev/.door/x", "1").file("dev/.doors", "2");
+    stack.add(stream.file("other/dev/.door", "3"));
+    let seen = ["dev/.door/x", "dev/.doors", "other/dev/.door"].map(|path| stack.read(path));
+    assert_eq!(seen, [None, Some("2".into()), Some("3".into())]);
+    assert!(!stack.path(0, "dev/.door").exists());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::FileType;
 use glasshouse_linux::unpack::{self, Bounds, Chain, Owners, Unpacked};
+use glasshouse_protocol::plan::DOOR_NAMES;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::{Config, chain_id, digest_text};
@@ -184,7 +185,7 @@ impl Assembly {
             let mut plain = Plain { stream, sent: &sent, hash: Sha256::new(), bytes: 0, room };
             let entries =
                 super::room_entries(&self.home)?.min(IMAGE_ENTRIES_MAX.saturating_sub(self.entries));
-            let bounds = Bounds { bytes: LAYER_BYTES_MAX.min(room), entries };
+            let bounds = Bounds { bytes: LAYER_BYTES_MAX.min(room), entries, except: &DOOR_NAMES };
             let unpacked = unpack::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, bounds);
             (unpacked.map_err(|e| refused(e, diff_id))?, plain.hash.finalize())
         };

@@ -53,6 +53,14 @@ pub(super) fn import(
     Ok(info)
 }
 
+/// Unpacks the layers of an image that an engine has saved. Their names, uppermost first; no record names them yet.
+pub(crate) fn unpack_saved(home: &Home, file: File, image: &str) -> Result<Vec<String>> {
+    let (incoming, path) = (Arc::new(Incoming::new(home, None)?), PathBuf::from(image));
+    let work = Work { home, path: &path, given: None, incoming, halt: Arc::default() };
+    let (assembly, _) = work.unpack(&Files::of_archive(file, &path)?)?;
+    assembly.publish()
+}
+
 struct Work<'a> {
     home: &'a Home,
     path: &'a Path,
@@ -81,10 +89,16 @@ impl Work<'_> {
             return self.root();
         }
         let files = if is_dir { Files::of_directory(self.path)? } else { self.archive()? };
+        let (assembly, found) = self.unpack(&files)?;
+        self.finish(assembly, found.name, &found.digest, found.config)
+    }
+
+    /// Finds the image in these files, and unpacks its layers.
+    fn unpack(&self, files: &Files) -> Result<(Assembly, Found)> {
         let found = match files.document("manifest.json")? {
-            Some(bytes) if files.find("index.json")?.is_none() => docker(&files, &bytes),
+            Some(bytes) if files.find("index.json")?.is_none() => docker(files, &bytes),
             _ => match files.document("index.json")? {
-                Some(bytes) => oci(&files, bytes),
+                Some(bytes) => oci(files, bytes),
                 None => Err(Error::new(
                     ErrorKind::Invalid,
                     "it is neither of the OCI's layout nor by `docker save` (no index.json, no manifest.json)",
@@ -107,7 +121,7 @@ impl Work<'_> {
             let blob = Blob { stream, digest: digest.clone() };
             assembly.unpack(blob, Some(diff_id), &|_| {}).map_err(|e| self.failed(e))?;
         }
-        self.finish(assembly, found.name, &found.digest, found.config)
+        Ok((assembly, found))
     }
 
     fn failed(&self, error: Error) -> Error {

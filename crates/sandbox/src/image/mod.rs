@@ -33,6 +33,7 @@ use glasshouse_linux::unpack::Chain;
 use glasshouse_protocol::plan::Source;
 
 pub(crate) use commit::Intake;
+pub(crate) use import::unpack_saved;
 pub use manifest::ImageConfig;
 pub(crate) use manifest::digest_text;
 pub use pull::{PullOptions, PullPhase, PullProgress, Stop};

@@ -84,6 +84,16 @@ pub(crate) struct Still<'a> {
     pub(crate) at_work: bool,
 }
 
+impl Still<'_> {
+    /// The layers that stand below what it has written; none where that is all that it shows.
+    pub(crate) fn below(&self) -> Vec<String> {
+        match self.upper {
+            Tree::Elsewhere(_) => Vec::new(),
+            Tree::At(_) | Tree::InMemory(_) => self.record.info.chain.clone(),
+        }
+    }
+}
+
 /// The first processes of the boxes that this process made: its children, to be collected when they end, however they
 /// end and whoever removes the box.
 #[derive(Debug, Default)]

@@ -15,10 +15,11 @@
 //! entry: no damage goes unseen. The records of a subtree lie side by side, and a reader insists on that: a
 //! forged file cannot make a walk longer than the file is.
 //!
+//! [`hear`] makes one of a root that only its guest can look at.
+//!
 //! Not here: what several layers are together (`digest`, `diff`).
 
 mod attributes;
-mod content;
 mod format;
 mod opener;
 mod reading;
@@ -26,19 +27,20 @@ mod scan;
 mod stat;
 #[cfg(test)]
 pub(super) mod tests;
+mod told;
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-pub(crate) use attributes::counts;
-pub(crate) use content::{Kept, Room, content_hash, next_data};
+pub(crate) use glasshouse_linux::content::{Hash, Kept, Room, content_hash, counts, next_data};
 #[cfg(test)]
 use opener::{Opener, Plain, Wanted};
 #[cfg(test)]
 use scan::scan_with;
 pub(crate) use scan::{Owners, Patience, Walked, scan, scan_keeping, scan_within};
 pub(crate) use stat::stamp;
+pub(crate) use told::{Heard, Rules, hear};
 
 use super::Marks;
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -49,9 +51,6 @@ pub(crate) const ENTRIES_MAX: u64 = 4_000_000;
 pub(crate) const DEPTH_MAX: usize = 4096;
 /// Bytes of the path in a redirect. The kernel writes up to 256.
 pub(crate) const REDIRECT_MAX: usize = 4096;
-
-/// A hash of content, of attributes, or of a directory's listing.
-pub(crate) type Hash = [u8; 32];
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 //! | `top-…` | what a box wrote, sealed or copied by a snapshot. Hashing it at that moment would cost its size, so its name is random and its digest is taken when somebody asks |
 //! | `merge1-…` | several neighbours of a chain in one |
 //! | `dir:PATH` | a directory of the host, not in the store |
+//! | `tree:ID` | the layers of an engine's image, by its id, where the engine's own cannot be read: those of ours that a note in `engine/trees` names, when they were fetched |
 //! | `engine:ID` | an image of a container engine, by its id. There is nothing to read in it: what can be read of it stands above it in the chain |
 
 use std::collections::BTreeSet;
@@ -52,6 +53,51 @@ pub(crate) fn engine_image(chain: &[String]) -> Option<&str> {
     chain.last().and_then(|name| engine_of(name))
 }
 
+/// The name of the layers of an engine's image that are not at hand.
+pub(crate) fn of_tree(image: &str) -> String {
+    format!("{TREE}{image}")
+}
+
+/// The engine's image whose layers a name stands for, if it does.
+pub(crate) fn tree_of(name: &str) -> Option<&str> {
+    name.strip_prefix(TREE)
+}
+
+/// The same chain, with the layers of engines' images that were fetched in the places of their names.
+pub(crate) fn expand(home: &Home, chain: &[String]) -> Vec<String> {
+    let own = |name: &String| match tree_of(name).and_then(|image| known_tree(home, image)) {
+        Some(layers) => layers,
+        None => vec![name.clone()],
+    };
+    chain.iter().flat_map(own).collect()
+}
+
+/// The layers of an engine's image, uppermost first, if they were fetched.
+pub(crate) fn known_tree(home: &Home, image: &str) -> Option<Vec<String>> {
+    let note = fs::read_to_string(tree_note(home, image)).ok()?;
+    let layers: Vec<String> = note.lines().map(str::to_owned).collect();
+    layers.iter().all(|name| path(home, name).is_dir()).then_some(layers)
+}
+
+/// Notes which layers an engine's image has. Whoever does so shares the store's lock until a record names the image.
+pub(crate) fn note_tree(home: &Home, image: &str, layers: &[String]) -> Result<()> {
+    let dir = home.path(TREES);
+    fs::create_dir_all(&dir).context(format_args!("make {}", dir.display()))?;
+    let part = dir.join(format!("{}~", crate::sandboxes::new_id()?));
+    let placed = fs::write(&part, layers.join("\n")).and_then(|()| fs::rename(&part, tree_note(home, image)));
+    placed.context(format_args!("write {}", part.display()))
+}
+
+fn tree_note(home: &Home, image: &str) -> PathBuf {
+    home.path(TREES).join(shelf::file_name(image))
+}
+
+/// Where these notes are.
+const TREES: &str = "engine/trees";
+
+/// What the names of layers of engines' images begin with that are not at hand.
+const TREE: &str = "tree:";
+
 /// What the names of engines' images begin with.
 const ENGINE: &str = "engine:";
 
@@ -59,7 +105,8 @@ const ENGINE: &str = "engine:";
 pub(crate) fn path(home: &Home, name: &str) -> PathBuf {
     match name.strip_prefix("dir:") {
         Some(path) => path.into(),
-        None if engine_of(name).is_some() => home.path("engine/empty"),
+        // What stands for layers that were not fetched has none to be read.
+        None if engine_of(name).is_some() || tree_of(name).is_some() => home.path("engine/empty"),
         None => home.path("layers").join(name).join("tree"),
     }
 }
@@ -71,7 +118,7 @@ pub(crate) fn sources(home: &Home, chain: &[String]) -> Result<Vec<Source>> {
             format!("a chain of {} layers is longer than the kernel takes ({CHAIN_MAX})", chain.len());
         return Err(Error::new(ErrorKind::Limit, message));
     }
-    chain.iter().map(|name| image::source(&path(home, name))).collect()
+    expand(home, chain).iter().map(|name| image::source(&path(home, name))).collect()
 }
 
 /// A name for a new layer.
@@ -164,6 +211,8 @@ pub(crate) fn referenced(home: &Home) -> Result<BTreeSet<String>> {
     for snapshot in records::all(home)? {
         names.extend(snapshot.chain);
     }
+    let fetched: Vec<String> = names.iter().filter(|name| tree_of(name).is_some()).cloned().collect();
+    names.extend(expand(home, &fetched));
     Ok(names)
 }
 
@@ -177,7 +226,15 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
             swept.push(throw_away(home, "layers", &name)?);
         }
     }
-    let indexes: BTreeSet<String> = referenced.iter().map(|name| shelf::file_name(name)).collect();
+    let of_name = |name: &String| [shelf::file_name(name), shelf::first_name(name)];
+    let indexes: BTreeSet<String> = referenced.iter().flat_map(of_name).collect();
+    let notes: BTreeSet<String> =
+        referenced.iter().filter_map(|name| tree_of(name)).map(shelf::file_name).collect();
+    for name in names_in(&home.path(TREES)).unwrap_or_default() {
+        if !notes.contains(&name) {
+            discard(home, TREES, &name)?;
+        }
+    }
     for name in names_in(&home.path("indexes"))? {
         if !indexes.contains(&name) {
             discard(home, "indexes", &name)?;

@@ -56,7 +56,9 @@ pub(crate) use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use crate::error::{Context, ErrorKind, Result};
+use glasshouse_protocol::walk::{Answer, Item, Wanted};
+
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, UID_RANGE};
 
 /// A line of a note, at the most.
@@ -76,6 +78,22 @@ pub(crate) enum Tree {
     At(PathBuf),
     /// The top of a box that keeps what it writes in memory.
     InMemory(Rc<MemoryTop>),
+    /// All that a box shows, which only its guest can look at. Nothing stands below it.
+    Elsewhere(Rc<dyn Elsewhere>),
+}
+
+/// A root that is told of.
+pub(crate) trait Elsewhere: fmt::Debug {
+    /// Has all of it told, in order.
+    fn walk(&self, take: &mut dyn FnMut(Item) -> Result<()>) -> Result<()>;
+    /// Asks for what files hold: an answer for each, in their order.
+    fn read(&self, wanted: &Wanted) -> Result<Vec<Answer>>;
+    /// Nothing more is wanted.
+    fn done(&self) -> Result<()>;
+    /// What a file of this size holds, whether the box is held or not.
+    fn content(&self, path: &[u8], size: u64) -> Result<Vec<u8>>;
+    /// The layers that the box was made from.
+    fn below(&self) -> &[String];
 }
 
 /// A top that has no path. Files in it have the owners that they have outside of the box.
@@ -105,6 +123,7 @@ impl fmt::Display for Tree {
         match self {
             Tree::At(path) => path.display().fmt(f),
             Tree::InMemory(_) => f.write_str("the memory of a box"),
+            Tree::Elsewhere(_) => f.write_str("the root of a box elsewhere"),
         }
     }
 }
@@ -129,6 +148,11 @@ impl Tree {
             }
             // A descriptor of our own: the guest has a copy of this one.
             Tree::InMemory(top) => reach.open(top.dir.as_fd(), b".", flags, ResolveFlags::NO_XDEV),
+            Tree::Elsewhere(_) => {
+                let message = "the files of this box are the engine's, and are not read from here; take a snapshot, and \
+                    look at that";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
         };
         opened.context(format_args!("open {self}"))
     }
@@ -138,7 +162,7 @@ impl Tree {
         let reach = reach();
         let from = self.open(&reach)?;
         let bytes_max = match self {
-            Tree::At(_) => u64::MAX,
+            Tree::At(_) | Tree::Elsewhere(_) => u64::MAX,
             Tree::InMemory(top) => top.bytes,
         };
         let (tree, first_id) = (from.as_fd(), self.first_id());
@@ -148,7 +172,7 @@ impl Tree {
     /// The user and group that are 0 in the box.
     fn first_id(&self) -> u32 {
         match self {
-            Tree::At(_) => 0,
+            Tree::At(_) | Tree::Elsewhere(_) => 0,
             Tree::InMemory(top) => top.first_id,
         }
     }
@@ -192,7 +216,7 @@ pub(crate) fn copy_top(home: &Home, id: &str, top: &Tree, layer: &str) -> Result
     let upper = match top {
         Tree::At(upper) => upper,
         // Times say nothing in memory.
-        Tree::InMemory(_) => {
+        Tree::InMemory(_) | Tree::Elsewhere(_) => {
             return layers::build(home, layer, |into| top.copy(into, None)).map(|_| records::Method::Copy);
         }
     };

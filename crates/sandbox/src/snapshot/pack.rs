@@ -14,14 +14,14 @@ mod tests;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use glasshouse_linux::layer::{self, Way};
 use glasshouse_linux::reach::Reach;
-use glasshouse_linux::rustix::fs::fstat;
+use glasshouse_linux::rustix::fs::{MemfdFlags, fstat, memfd_create};
 use glasshouse_linux::rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
@@ -92,8 +92,12 @@ impl Stack<'_> {
 
     /// What a file holds. It is what its index says, or an error.
     pub(crate) fn open(&self, node: &Node) -> Result<Unchanged> {
-        let (dir, name) = self.place(node)?;
         let shown = node.path.escape_ascii().to_string();
+        if let Tree::Elsewhere(tree) = &self.trees[node.layer] {
+            let bytes = tree.content(&node.path, node.entry.size)?;
+            return Unchanged::copied(&bytes, &node.entry).context(format_args!("read {shown}"));
+        }
+        let (dir, name) = self.place(node)?;
         let file = layer::open_file(self.reach, dir.as_fd(), &name).context(format_args!("open {shown}"))?;
         Unchanged::new(file, &node.entry).context(format_args!("read {shown}"))
     }
@@ -104,11 +108,24 @@ pub(crate) struct Unchanged {
     file: File,
     entry: Entry,
     left: u64,
+    /// Nobody else has it.
+    is_copy: bool,
 }
 
 impl Unchanged {
+    /// One that was fetched from elsewhere.
+    fn copied(bytes: &[u8], entry: &Entry) -> io::Result<Unchanged> {
+        let mut file = File::from(memfd_create(c"glass-copy", MemfdFlags::CLOEXEC)?);
+        file.write_all(bytes)?;
+        file.rewind()?;
+        if bytes.len() as u64 != entry.size || content_hash(file.as_fd(), entry.size)? != entry.content {
+            return Err(changed());
+        }
+        Ok(Unchanged { file, entry: entry.clone(), left: entry.size, is_copy: true })
+    }
+
     fn new(file: OwnedFd, entry: &Entry) -> io::Result<Unchanged> {
-        let file = Unchanged { file: file.into(), entry: entry.clone(), left: entry.size };
+        let file = Unchanged { file: file.into(), entry: entry.clone(), left: entry.size, is_copy: false };
         file.check()?;
         // Somebody gave it another name, or took one away, as merging does; or it was written and set back.
         if stamp(&fstat(&file.file)?) != entry.stamp
@@ -121,6 +138,9 @@ impl Unchanged {
 
     /// By the time of the last write alone: the other one is that of its names, too, and layers share files.
     fn check(&self) -> io::Result<()> {
+        if self.is_copy {
+            return Ok(());
+        }
         let now = fstat(&self.file)?;
         let (seen, known) = (stamp(&now), self.entry.stamp);
         match (seen.ino, seen.mtime, now.st_size as u64) == (known.ino, known.mtime, self.entry.size) {

@@ -6,6 +6,7 @@
 //! | a directory of the host | in `indexes`, by a hash of its path | only to save reading what has not changed since |
 //! | what a box has written | in the box's directory | the same |
 //! | what a box has in memory | nowhere: times say nothing there | |
+//! | all that a box elsewhere shows | in the box's directory; of the first one of an image in `indexes`, too | the same |
 //!
 //! An index that is damaged, or was made under other rules, is as good as none.
 
@@ -18,9 +19,12 @@ use std::rc::Rc;
 
 use glasshouse_linux::reach::Reach;
 
-use super::index::{Index, Kept, Owners, Patience, Room, Walked, scan, scan_keeping, scan_within};
-use super::{Marks, Tree, layers};
-use crate::error::{Context, Result};
+use super::digest::merged::Merged;
+use super::index::{
+    Heard, Index, Kept, Owners, Patience, Room, Rules, Walked, hear, scan, scan_keeping, scan_within,
+};
+use super::{Elsewhere, Marks, Tree, layers};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 
 /// Indexes at hand. Two chains that share a layer are given the same one, which spares them comparing it.
@@ -49,11 +53,12 @@ impl<'a> Shelf<'a> {
 
     /// The indexes of a chain, uppermost first.
     pub(crate) fn chain(&mut self, names: &[String]) -> Result<Vec<Rc<Index>>> {
-        names.iter().map(|name| self.layer(name)).collect()
+        layers::expand(self.home, names).iter().map(|name| self.layer(name)).collect()
     }
 
     /// The trees of a chain.
     pub(crate) fn trees(&self, names: &[String]) -> Vec<Tree> {
+        let names = layers::expand(self.home, names);
         names.iter().map(|name| Tree::At(layers::path(self.home, name))).collect()
     }
 
@@ -66,6 +71,10 @@ impl<'a> Shelf<'a> {
     pub(crate) fn layer(&mut self, name: &str) -> Result<Rc<Index>> {
         if let Some(index) = self.layers.get(name) {
             return Ok(index.clone());
+        }
+        if let Some(image) = layers::tree_of(name) {
+            let message = format!("the files of the engine's image {image} are not known here");
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let kept = self.place(name);
         let before = self.read(&kept);
@@ -92,19 +101,50 @@ impl<'a> Shelf<'a> {
 
     /// What a box has written.
     pub(crate) fn top(&self, id: &str, upper: &Tree) -> Result<Index> {
-        if let Tree::InMemory(_) = upper {
-            return self.walk(upper, None);
-        }
         let kept = self.home.box_dir(id).join("index");
-        self.scan(upper, &kept, self.read(&kept).as_ref())
+        match upper {
+            Tree::InMemory(_) => self.walk(upper, None),
+            Tree::At(_) => self.scan(upper, &kept, self.read(&kept).as_ref()),
+            Tree::Elsewhere(tree) => {
+                let heard = self.hear(&**tree, self.read(&kept).as_ref(), Room::default())?;
+                // Without it the next one reads more, and finds the same.
+                let _ = keep(self.home, &heard.index, &kept);
+                Ok(heard.index)
+            }
+        }
+    }
+
+    /// What a box elsewhere shows.
+    fn hear(&self, tree: &dyn Elsewhere, before: Option<&Index>, room: Room) -> Result<Heard> {
+        let mut shelf = Shelf::new(self.home);
+        let below = shelf.chain(tree.below())?;
+        let below: Vec<&Index> = below.iter().map(Rc::as_ref).collect();
+        let base = Merged::new(&below)?;
+        let first = tree.below().last().map(|name| self.home.path("indexes").join(first_name(name)));
+        let of_first = match (before, &first) {
+            (None, Some(path)) => self.read(path),
+            _ => None,
+        };
+        let is_first = before.is_none() && of_first.is_none();
+        let (before, marks, owners) = (before.or(of_first.as_ref()), self.marks, self.owners);
+        let heard = hear(tree, &Rules { base: &base, before, marks, owners, room })?;
+        if let (true, Some(path)) = (is_first, first) {
+            let _ = keep(self.home, &heard.index, &path);
+        }
+        Ok(heard)
     }
 
     /// What a box has written, if it takes no longer than this to see it. Nothing is kept of it yet: somebody waits.
     pub(crate) fn top_within(&self, id: &str, upper: &Tree, patience: Patience) -> Result<Option<Seen>> {
+        if let Tree::Elsewhere(tree) = upper {
+            // Hashed where it is: nothing would be saved by letting it go on meanwhile.
+            let heard = self.hear(&**tree, self.top_before(id).as_ref(), Room::default())?;
+            return Ok(Some(Seen { index: Rc::new(heard.index), is_news: heard.has_read }));
+        }
         let dir = upper.open(&self.reach)?;
         let before = match upper {
             Tree::At(_) => self.top_before(id),
-            Tree::InMemory(_) => None,
+            _ => None,
         };
         let seen = scan_within(self.walked(dir.as_fd(), upper), before.as_ref(), patience)?;
         Ok(seen.map(|seen| Seen {
@@ -130,6 +170,10 @@ impl<'a> Shelf<'a> {
         before: Option<&Index>,
         room: Room,
     ) -> Result<(Index, Kept)> {
+        if let Tree::Elsewhere(tree) = upper {
+            let heard = self.hear(&**tree, before, room)?;
+            return Ok((heard.index, heard.kept));
+        }
         let dir = upper.open(&self.reach)?;
         let before = before.filter(|_| matches!(upper, Tree::At(_)));
         scan_keeping(self.walked(dir.as_fd(), upper), before, room)
@@ -174,6 +218,11 @@ impl<'a> Shelf<'a> {
 /// The file in `indexes` for a directory of the host.
 pub(super) fn file_name(name: &str) -> String {
     blake3::hash(name.as_bytes()).to_hex().to_string()
+}
+
+/// The file in `indexes` for what the first box of an engine's image was heard to show.
+pub(super) fn first_name(engine: &str) -> String {
+    file_name(&format!("first:{engine}"))
 }
 
 /// Whether a layer is a directory of the host, which its owner may change.

@@ -51,7 +51,7 @@ impl Sandboxes {
         let mut shelf = Shelf::new(home);
         // One whose layers cannot be looked at is not the one.
         let mut is_it = |id: &str, chain: &[String]| {
-            let state = shelf_state(&mut shelf, id.to_owned(), chain);
+            let state = self.know(chain).and_then(|()| shelf_state(&mut shelf, id.to_owned(), chain));
             state.and_then(|state| state.digest()).is_ok_and(|found| found.to_string() == digest)
         };
         let mut snapshots = records::all(home)?;

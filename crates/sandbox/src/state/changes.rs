@@ -160,10 +160,12 @@ impl Sandboxes {
             (Some(against), _) => self.state(shelf, find(home, against)?)?,
             (None, Found::Box(id)) => {
                 let origin = self.on_record(id)?.info.origin;
+                self.know(&origin)?;
                 shelf_state(shelf, id.clone(), &origin)?
             }
             (None, Found::Snapshot(snapshot)) => {
                 let below = self.image_below(snapshot)?;
+                self.know(&below)?;
                 shelf_state(shelf, snapshot.image.to_string(), &below)?
             }
         };

@@ -10,13 +10,14 @@ use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
+use crate::image::Base;
 use crate::limits::{LOOK_BYTES_MAX, LOOK_ENTRIES_MAX};
-use crate::runtime::Still;
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::index::{Index, Patience};
 use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
-use crate::snapshot::{Tree, digest};
+use crate::snapshot::{Tree, digest, layers};
+use crate::spec::RuntimeKind;
 use crate::threads::blocking;
 
 /// What is looked at while a box waits: some milliseconds.
@@ -82,10 +83,26 @@ impl Sandboxes {
         match found {
             Found::Snapshot(snapshot) => {
                 snapshot.check_durable()?;
+                self.know(&snapshot.chain)?;
                 shelf_state(shelf, snapshot.id, &snapshot.chain)
             }
             Found::Box(id) => self.state_of_box(shelf, id),
         }
+    }
+
+    /// Fetches what can only be had of an engine of the layers of a chain. Done once for each of its images.
+    pub(super) fn know(&self, chain: &[String]) -> Result<()> {
+        let mut images = chain.iter().filter_map(|name| layers::tree_of(name));
+        images.try_for_each(|image| self.containers().know(image))
+    }
+
+    /// What a box is made from, with its layers here if its runtime mounts them.
+    pub(crate) fn at_hand(&self, runtime: RuntimeKind, base: Base) -> Result<Base> {
+        if runtime == RuntimeKind::Docker || !base.chain.iter().any(|name| layers::tree_of(name).is_some()) {
+            return Ok(base);
+        }
+        self.know(&base.chain)?;
+        Ok(Base { layers: layers::sources(self.home(), &base.chain)?, ..base })
     }
 
     fn state_of_box(&self, shelf: &mut Shelf<'_>, id: String) -> Result<State> {
@@ -96,13 +113,13 @@ impl Sandboxes {
         let mut seen = None;
         let mut at = None;
         runtime.hold_still(&id, &mut |still| {
-            let Still { upper, record, .. } = still;
+            let upper = still.upper;
             let patience = match upper {
                 Tree::At(_) => PATIENCE,
-                Tree::InMemory(_) => Patience { bytes: u64::MAX, entries: u64::MAX },
+                Tree::InMemory(_) | Tree::Elsewhere(_) => Patience { bytes: u64::MAX, entries: u64::MAX },
             };
             seen = shelf.top_within(&id, upper, patience)?;
-            at = Some((upper.clone(), record.info.chain.clone()));
+            at = Some((upper.clone(), still.below()));
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
@@ -117,7 +134,7 @@ impl Sandboxes {
         let mut at = None;
         runtime.hold_still(&id, &mut |still| {
             let top = Rc::new(shelf.top(&id, still.upper)?);
-            at = Some(((top, still.upper.clone()), still.record.info.chain.clone()));
+            at = Some(((top, still.upper.clone()), still.below()));
             Ok(())
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));

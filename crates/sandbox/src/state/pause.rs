@@ -2,7 +2,8 @@
 //!
 //! The guest does it, alike on every runtime (`crates/guest/src/agent/pausing.rs`), and marks the lock that says that it lives:
 //! whoever looks finds the truth, whatever became of the process that had asked for it. An engine that pauses a container
-//! would stop the guest as well, and with it the end of the box's life and every answer.
+//! would stop the guest as well, and with it the end of the box's life and every answer. On another machine nobody sees that
+//! lock: there, a note says that somebody asked for a pause, and whoever finds it asks the guest.
 
 use glasshouse_protocol::{Reply, Request};
 
@@ -27,6 +28,7 @@ impl Sandboxes {
     /// Asks a guest while nobody gives its box another root.
     async fn ask_alone(&self, name: &str, request: Request, what: &str) -> Result<String> {
         let (house, id) = (self.clone(), self.info(name).await?.id);
+        let asks = request == Request::Pause;
         let (info, stream, _turn) = blocking(move || {
             let turn = house.home().lock_box(&id)?;
             let info = house.on_record(&id)?.info;
@@ -35,12 +37,19 @@ impl Sandboxes {
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
             let stream = house.runtime(info.runtime).connect(&info)?;
+            if asks && house.home().is_far(&id) {
+                // Before it is so: whoever finds the note asks the guest.
+                house.home().note_pause(&id, true)?;
+            }
             Ok((info, stream, turn))
         })
         .await?;
         match Link::start(stream).await?.call(&request).await? {
             Reply::Ok => {}
             other => return Err(client::unexpected(&other)),
+        }
+        if !asks {
+            self.home().note_pause(&info.id, false)?;
         }
         self.record(&info, &[]).state(what, None, None, None);
         Ok(info.id)

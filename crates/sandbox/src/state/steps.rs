@@ -272,7 +272,10 @@ impl Sandboxes {
         if recording == Recording::Snapshots && looked.state.is_some() {
             match self.take(id, SnapshotOptions { step: Some(number), ..SnapshotOptions::default() }, None) {
                 Ok(taken) => {
-                    note = Note { chain: taken.chain, top: None, ..note };
+                    // Of a box elsewhere, what it showed is at hand, and what was taken of it is not.
+                    if !note.chain.is_empty() {
+                        note = Note { chain: taken.chain, top: None, ..note };
+                    }
                     looked.snapshot = Some(taken.id);
                 }
                 Err(e) => looked.no_state = Some(format!("no snapshot: {e}")),
@@ -295,20 +298,24 @@ impl Sandboxes {
         let _share = home.store_shared()?;
         let mut shelf = Shelf::new(home);
         let mut from_chain = before.chain.clone();
+        // One with a top and nothing below it is known all the same: of a box elsewhere, the top is all of it.
+        let is_known = !before.chain.is_empty() || before.top.is_some();
         let mut base = None;
-        if before.chain.is_empty() || before.step == 1 {
+        if !is_known || before.step == 1 {
             let info = self.on_record(id)?.info;
-            if before.chain.is_empty() {
+            if !is_known {
                 from_chain.clone_from(&info.origin);
             }
             if before.step == 1 {
+                self.know(&from_chain)?;
                 base = Some(base_of(&info, shelf_state(&mut shelf, id.to_owned(), &from_chain)?)?);
             }
         }
+        self.know(&from_chain)?;
         let mut found = None;
         let mut changes = Some(changes);
         self.runtime(runtime).hold_still(id, &mut |still| {
-            let chain = still.record.info.chain.clone();
+            let chain = still.below();
             let top_before = before.top.and_then(|top| top.read(home, id).ok()).map(Rc::new);
             // What was known last saves reading what has not changed since.
             let known = top_before.clone().or_else(|| shelf.top_before(id).map(Rc::new));

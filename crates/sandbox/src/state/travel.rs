@@ -123,6 +123,8 @@ impl Sandboxes {
         let home = self.home();
         // An engine's image stays where it is; what it shows is in the layers above it.
         snapshot.chain.retain(|name| layers::engine_of(name).is_none());
+        self.know(&snapshot.chain)?;
+        snapshot.chain = layers::expand(home, &snapshot.chain);
         if snapshot.chain.is_empty() {
             let message = "the layers of this snapshot are the engine's, and cannot be read from here";
             return Err(Error::new(ErrorKind::Unsupported, message));

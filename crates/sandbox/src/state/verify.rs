@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::index::Index;
 use crate::snapshot::shelf::Shelf;
-use crate::snapshot::{diff, digest};
+use crate::snapshot::{Tree, diff, digest, layers};
 use crate::spec::SandboxInfo;
 use crate::threads::blocking;
 
@@ -39,6 +39,7 @@ impl Sandboxes {
             let _share = house.home().store_shared()?;
             let record = house.on_record(&id)?;
             house.runtime(record.info.runtime).hold_still(&id, &mut |_| Ok(()))?;
+            house.know(&record.info.origin)?;
             Shelf::new(house.home()).chain(&record.info.origin).map(drop)
         })
         .await?;
@@ -54,7 +55,8 @@ impl Sandboxes {
         let mut shelf = Shelf::new(self.home());
         let began = shelf_state(&mut shelf, id.to_owned(), &record.info.origin)?;
         let mut now = Vec::new();
-        for name in &record.mounted {
+        // What only its guest can look at is not looked at in any other way.
+        for name in record.mounted.iter().filter(|name| layers::tree_of(name).is_none()) {
             now.push(Rc::new(shelf.layer_now(name)?));
         }
         let mut processes = 0;
@@ -64,6 +66,9 @@ impl Sandboxes {
                 return Err(Error::new(ErrorKind::Failed, message));
             }
             processes = still.processes;
+            if let Tree::Elsewhere(_) = still.upper {
+                now.clear();
+            }
             now.insert(0, Rc::new(shelf.top(id, still.upper)?));
             Ok(())
         })?;

@@ -15,7 +15,7 @@
 //! | listening socket | the guest's own; only bridges may come to it: they have a user that no command can have |
 //! | descriptors of cgroups | the guest reads its own; commands are told from each other by their process groups |
 //! | owner's descriptor | a bridge that ends the box when its stream ends: for boxes of this very process |
-//! | layers to read | none: digests, differences and recorded steps are refused |
+//! | layers to read | what the guest tells of its root, and images that the engine saves (`unseen`) |
 //!
 //! A runtime of the engine's with a kernel of its own (runsc, Kata) is the same case, wherever the engine is. How strong such a
 //! box is, is not decided by the runtime's name: its guest says which kernel it sees, and if that is not the one of the
@@ -36,17 +36,18 @@ use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptions, ListVolumesOptions, RemoveVolumeOptions,
     UploadToContainerOptionsBuilder,
 };
-use glasshouse_linux::{descriptor, seccomp};
+use glasshouse_linux::descriptor;
 use glasshouse_protocol::plan::{Apart, DOOR, DOOR_GUEST, GuestConfig, Plan, Tracking};
+use glasshouse_protocol::{FileOp, Request};
 
 use super::bridge::{self, End};
 use super::hull::{self, Hull, LABEL_BOX, LABEL_HOME, Way};
-use super::{Container, Docker, Strength, door, probe, step_failed, steps};
+use super::{Container, Docker, door, probe, step_failed, steps};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{FAR, write_private};
-use crate::limits::{DEATH_TIMEOUT, DISK_RESERVE_BYTES, GOODBYE_TIMEOUT};
-use crate::runtime::{Created, Facts, Runtime, describe, native, start};
-use crate::spec::{Recording, RuntimeKind, SandboxInfo, SandboxSpec};
+use crate::limits::{DEATH_TIMEOUT, GOODBYE_TIMEOUT};
+use crate::runtime::{Created, Runtime, native, start};
+use crate::spec::{SandboxInfo, SandboxSpec};
 
 /// The label with a word that no other volume has.
 const LABEL_FILL: &str = "glasshouse.fill";
@@ -92,12 +93,6 @@ impl Docker {
         if self.engine.is_podman()? {
             return refuse("Podman reads the system call filter from one of them; use it on this machine");
         }
-        if spec.recording != Recording::Commands {
-            return refuse(
-                "what a command changed cannot be looked at there (--record); commands are recorded, \
-                 snapshot, restore and fork work",
-            );
-        }
         if spec.owner.is_some_and(|pid| pid != std::process::id()) {
             return refuse(
                 "a box there can only die with the process that made it (--owner); use --ttl, or `glass run`",
@@ -108,7 +103,8 @@ impl Docker {
 
     /// Makes the container of a box around the volume with the guest, and starts it.
     pub(super) fn contain_far(&self, hull: Hull<'_>, generation: u64) -> Result<Container<'_>> {
-        let lock = self.home.path("engine").join(LOCK);
+        let (lock, empty) = (self.home.path("engine").join(LOCK), self.home.path("engine/empty"));
+        fs::create_dir_all(&empty).context(format_args!("make {}", empty.display()))?;
         let container = loop {
             let share = self.hold_volumes()?;
             if let Some(volume) = self.whole_volume()? {
@@ -232,59 +228,32 @@ impl Docker {
 
     /// Gives a guest its plan that nobody here can see.
     pub(super) fn raise_far(&self, site: super::Site<'_>, stream: UnixStream) -> Result<Created> {
-        let super::Site { id, spec, base, claim, mut container, limits, generation, before } = site;
         // Whether its kernel has Landlock is told by the guest.
         let mut missing = self.strength(true)?.missing;
-        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
-        let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
         let tracking = Tracking::Group;
         let guest = GuestConfig {
-            image_env: base.env.clone(),
-            cwd: cwd.clone(),
-            user: user.clone(),
             rlimits: native::standard_rlimits(),
-            tracking,
-            command_filter: seccomp::command().to_words(),
-            disk_reserve_bytes: limits.disk_bytes.is_none().then_some(DISK_RESERVE_BYTES),
-            switch_users: true,
-            contained: true,
             apart: Some(Apart { landlock_abi_min: native::LANDLOCK_ABI_MIN }),
-            ..native::guest_config(spec)
+            ..site.guest(tracking)
         };
         let plan = Plan { fds: Vec::new(), steps: steps(), guest, fault: native::faults::current() };
         let ready = start::greet_far(stream, &plan).map_err(step_failed)?;
         missing.extend(ready.lacking.iter().cloned());
         let info = self.engine.info()?;
-        let Strength { level, missing } = probe::behind_kernel(ready.kernel.as_deref(), &info, missing);
-        super::check_level(spec, level, &missing)?;
-        let pid = self.inspect(&container.name)?.state.and_then(|state| state.pid).unwrap_or_default();
-        let facts = Facts {
-            runtime: RuntimeKind::Docker,
-            level,
-            missing,
-            limits: limits.in_force,
-            user,
-            cwd,
-            tracking,
-            uid_base: None,
-            generation,
-            uncontrolled: Vec::new(),
-            far: true,
-        };
-        let mut record = describe(id, spec, base, pid as i32, facts)?;
-        if let Some(before) = before {
-            record.info.origin = before.info.origin.clone();
-            record.info.created_ms = before.info.created_ms;
-        }
-        write_private(&claim.path().join(FAR), &container.name)?;
+        let strength = probe::behind_kernel(ready.kernel.as_deref(), &info, missing);
+        super::check_level(site.spec, strength.level, &strength.missing)?;
+        let name = &site.container.name;
+        let pid = self.inspect(name)?.state.and_then(|state| state.pid).unwrap_or_default();
+        let record = site.record(pid as i32, strength, tracking, true)?;
+        write_private(&site.claim.path().join(FAR), name)?;
+        self.home.note_pause(site.id, false)?;
         self.home.write_record(&record)?;
-        if spec.owner.is_some() {
-            let tie = bridge::connect(&self.engine, &container.name, End::Both)?;
+        if site.spec.owner.is_some() {
+            let tie = bridge::connect(&self.engine, name, End::Both)?;
             self.tie(tie)?;
         }
         let stream = ready.commit()?;
-        container.kept = true;
-        claim.keep();
+        site.keep();
         Ok(Created { info: record.info, stream, pidfd: None })
     }
 
@@ -332,6 +301,22 @@ impl Docker {
             Ok(found) => found.and_then(|found| found.state).is_some_and(|state| state.running == Some(true)),
             Err(_) => true,
         }
+    }
+
+    /// Whether the guest of a box on another machine refuses what a paused one does. For boxes whose pause somebody asked
+    /// for: where nobody can be asked, it is believed to be so.
+    pub(super) fn is_paused_there(engine: &super::Engine, container: &str) -> bool {
+        let ask = || -> Result<bool> {
+            let stream = bridge::connect(engine, container, End::Ours)?;
+            stream.set_read_timeout(Some(LOOK_MAX)).context("use the stream to the guest")?;
+            let file = FileOp::Stat { path: "/".into(), follow: false };
+            let asked = native::ask_once(stream, &Request::File { file, user: None });
+            match asked {
+                Err(e) if e.kind() == ErrorKind::Paused => Ok(true),
+                answered => answered.map(|_| false),
+            }
+        };
+        ask().unwrap_or(true)
     }
 }
 

@@ -7,7 +7,7 @@
 //! Such an image is made anew once, with the same files and without that word: then they are directories as any other.
 //!
 //! The last name of a box's chain is `engine:ID`, the engine's image. Above it are the layers as directories of this host,
-//! where they can be read: of our store, or of the engine's.
+//! where they can be read: of our store, or of the engine's. Where they cannot, `tree:ID` stands for them (`unseen`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -95,6 +95,9 @@ impl Docker {
         };
         let image = found.id.clone().unwrap_or_default();
         let mut chain = self.readable_layers(&found)?;
+        if chain.is_empty() {
+            chain.push(layers::of_tree(&image));
+        }
         chain.push(layers::of_engine(&image));
         let given = given(&config);
         Ok(Rooted { image, base: Base { chain, user: given.0, cwd: given.1, env: given.2, ..base.clone() } })
@@ -156,10 +159,11 @@ impl Docker {
         let found = self.engine.ask("look at the image", async |docker| docker.inspect_image(image).await)?;
         let mut chain: Vec<String> =
             before.iter().filter(|name| layers::engine_of(name).is_none()).cloned().collect();
+        let is_read = !chain.iter().any(|name| layers::tree_of(name).is_some());
         match self.readable_layers(&found)?.into_iter().next() {
-            Some(top) if !chain.is_empty() => chain.insert(0, top),
+            Some(top) if is_read => chain.insert(0, top),
             // What is not read whole is not read at all.
-            _ => chain.clear(),
+            _ => chain = vec![layers::of_tree(image)],
         }
         chain.push(layers::of_engine(image));
         Ok(chain)
@@ -265,7 +269,7 @@ fn carry(engine: &Engine, home: &Home, chain: &[String]) -> Result<String> {
 }
 
 /// A file of nobody's, that is gone when it is closed.
-fn scratch(home: &Home) -> Result<File> {
+pub(super) fn scratch(home: &Home) -> Result<File> {
     let path = home.path("incoming").join(format!("engine-{}~", crate::sandboxes::new_id()?));
     let made = File::options().read(true).write(true).create_new(true).open(&path);
     let file = made.context(format_args!("make {}", path.display()))?;

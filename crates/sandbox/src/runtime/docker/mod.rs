@@ -19,6 +19,7 @@
 //! | `far`, `bridge` | the same where the engine sees nothing of our files |
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
+//! | `unseen` | what boxes and images hold where no directory of the engine's can be read |
 //!
 //! The picture is of an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP,
 //! TLS). One that does not is known by that it cannot mount the door, or that the guest finds nobody behind it.
@@ -32,6 +33,7 @@ mod image;
 mod probe;
 mod profile;
 mod state;
+mod unseen;
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,14 +57,14 @@ use glasshouse_protocol::{Rlimit, RlimitKind};
 pub use engine::{EngineSettings, EngineTls};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{BoxRecord, Claim, Home};
+use crate::home::{BoxRecord, Claim, Elsewhere, Home};
 use crate::image::Base;
 use crate::limits::{
     DEATH_TIMEOUT, DISK_RESERVE_BYTES, ENGINE_OPEN_FILES, ENGINE_PROCESSES, GOODBYE_TIMEOUT, LIST_AGAIN,
 };
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
-use crate::spec::{Level, Recording, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
+use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
 use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME, Way};
@@ -87,6 +89,60 @@ struct Site<'a> {
     generation: u64,
     /// What was on record, if it was a box before.
     before: Option<&'a BoxRecord>,
+}
+
+impl Site<'_> {
+    fn user(&self) -> String {
+        self.spec.user.clone().unwrap_or_else(|| self.base.user.clone())
+    }
+
+    fn cwd(&self) -> String {
+        self.spec.cwd.clone().unwrap_or_else(|| self.base.cwd.clone())
+    }
+
+    /// What its guest is told, whatever way leads to it.
+    fn guest(&self, tracking: Tracking) -> GuestConfig {
+        GuestConfig {
+            image_env: self.base.env.clone(),
+            cwd: self.cwd(),
+            user: self.user(),
+            tracking,
+            command_filter: seccomp::command().to_words(),
+            disk_reserve_bytes: self.limits.disk_bytes.is_none().then_some(DISK_RESERVE_BYTES),
+            switch_users: true,
+            contained: true,
+            ..native::guest_config(self.spec)
+        }
+    }
+
+    /// What goes on record of it.
+    fn record(&self, pid: i32, strength: Strength, tracking: Tracking, far: bool) -> Result<BoxRecord> {
+        let facts = Facts {
+            runtime: RuntimeKind::Docker,
+            level: strength.level,
+            missing: strength.missing,
+            limits: self.limits.in_force.clone(),
+            user: self.user(),
+            cwd: self.cwd(),
+            tracking,
+            uid_base: None,
+            generation: self.generation,
+            uncontrolled: Vec::new(),
+            far,
+        };
+        let mut record = describe(self.id, self.spec, self.base, pid, facts)?;
+        if let Some(before) = self.before {
+            record.info.origin = before.info.origin.clone();
+            record.info.created_ms = before.info.created_ms;
+        }
+        Ok(record)
+    }
+
+    /// The box is one: container and directory stay.
+    fn keep(mut self) {
+        self.container.kept = true;
+        self.claim.keep();
+    }
 }
 
 /// A container that is removed again unless it is kept.
@@ -193,11 +249,15 @@ struct Strength {
 impl Docker {
     pub(crate) fn new(home: Home, trees: Trees, settings: EngineSettings) -> Docker {
         let engine = Engine::new(settings);
-        let (asked, boxes) = (engine.clone(), home.path("boxes"));
-        home.ask_elsewhere(move |id| {
-            let container = start::read_small(boxes.join(id).join(crate::home::FAR));
-            container.is_some_and(|container| Docker::lives_there(&asked, &container))
-        });
+        let ask = |question: fn(&Engine, &str) -> bool| -> Box<dyn Fn(&str) -> bool + Send + Sync> {
+            let (asked, boxes) = (engine.clone(), home.path("boxes"));
+            Box::new(move |id| {
+                let container = start::read_small(boxes.join(id).join(crate::home::FAR));
+                container.is_some_and(|container| question(&asked, &container))
+            })
+        };
+        let (lives, is_paused) = (ask(Docker::lives_there), ask(Docker::is_paused_there));
+        home.ask_elsewhere(Elsewhere { lives, is_paused });
         Docker { home, trees, engine }
     }
 
@@ -318,56 +378,25 @@ impl Docker {
 
     /// Gives the guest of a container its plan.
     fn raise(&self, site: Site<'_>, met: Met) -> Result<Created> {
-        let Site { id, spec, base, claim, mut container, limits, generation, before } = site;
         let Met { stream, pid, state } = met;
+        let (id, spec) = (site.id, site.spec);
         check_volumes(&spec.volumes, pid)?;
-        let Strength { level, missing } = self.level(spec)?;
-        let mut parcel = Parcel::for_box(&claim, spec.owner)?;
-        let tracking = self.place(id, pid, &claim, &mut parcel)?;
-        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
-        let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
+        let strength = self.level(spec)?;
+        let mut parcel = Parcel::for_box(&site.claim, spec.owner)?;
+        let tracking = self.place(id, pid, &site.claim, &mut parcel)?;
         let guest = GuestConfig {
-            image_env: base.env.clone(),
-            cwd: cwd.clone(),
-            user: user.clone(),
             rlimits: rlimits_of(pid)?,
-            tracking,
             landlock: landlock::abi() >= native::LANDLOCK_ABI_MIN,
-            command_filter: seccomp::command().to_words(),
-            disk_reserve_bytes: limits.disk_bytes.is_none().then_some(DISK_RESERVE_BYTES),
-            switch_users: true,
-            contained: true,
-            ..native::guest_config(spec)
+            ..site.guest(tracking)
         };
         let plan =
             Plan { fds: parcel.roles.clone(), steps: steps(), guest, fault: native::faults::current() };
         let ready = start::greet(stream, pid, &plan, &parcel.borrow()).map_err(step_failed)?;
         self.note_upper(id, &state)?;
-        if spec.recording != Recording::Commands {
-            self.upper_of(id)?;
-        }
-        let facts = Facts {
-            runtime: RuntimeKind::Docker,
-            level,
-            missing,
-            limits: limits.in_force,
-            user,
-            cwd,
-            tracking,
-            uid_base: None,
-            generation,
-            uncontrolled: Vec::new(),
-            far: false,
-        };
-        let mut record = describe(id, spec, base, ready.pid, facts)?;
-        if let Some(before) = before {
-            record.info.origin = before.info.origin.clone();
-            record.info.created_ms = before.info.created_ms;
-        }
+        let record = site.record(ready.pid, strength, tracking, false)?;
         self.home.write_record(&record)?;
         let (stream, pidfd) = ready.commit()?;
-        container.kept = true;
-        claim.keep();
+        site.keep();
         Ok(Created { info: record.info, stream, pidfd: Some(pidfd) })
     }
 
@@ -467,15 +496,10 @@ impl Docker {
         }
     }
 
-    /// Where the engine keeps what a box writes.
-    fn upper_of(&self, id: &str) -> Result<PathBuf> {
+    /// Where the engine keeps what a box writes, if we can read it there.
+    fn upper_of(&self, id: &str) -> Option<PathBuf> {
         let noted = start::read_small(self.home.box_dir(id).join("upper")).map(PathBuf::from);
-        noted.filter(|dir| dir.is_absolute()).ok_or_else(|| {
-            let message = "what a box writes can only be looked at (digest, diff, --record) where the engine keeps it in a \
-                directory that we may read (its storage driver overlay2 without userns-remap, on this machine, as root); \
-                snapshot, restore and fork work";
-            Error::new(ErrorKind::Unsupported, message)
-        })
+        noted.filter(|dir| dir.is_absolute())
     }
 
     /// Ends the first process of a box, politely if it listens, and waits until it is gone.

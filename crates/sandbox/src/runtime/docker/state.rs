@@ -9,6 +9,7 @@
 //! Another root is another container here: its first process is a new one, and who was connected to the old one connects
 //! again.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
@@ -17,6 +18,7 @@ use bollard::query_parameters::{CommitContainerOptionsBuilder, WaitContainerOpti
 use futures_util::StreamExt;
 
 use super::hull::Way;
+use super::unseen::Unseen;
 use super::{Docker, Site, Unmade, door, hull, remove};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim};
@@ -26,8 +28,8 @@ use crate::runtime::docker::hull::Hull;
 use crate::runtime::docker::image::Rooted;
 use crate::runtime::native::{self, Held, Running};
 use crate::runtime::{Created, Runtime, Still, Taken};
-use crate::snapshot::Tree;
 use crate::snapshot::records::Method;
+use crate::snapshot::{Tree, layers};
 use crate::spec::{SandboxInfo, SandboxSpec, SandboxState};
 
 /// What images are called that are snapshots of boxes.
@@ -151,16 +153,43 @@ impl Docker {
     pub(super) fn look_at(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let record = self.whole(id)?;
-        let upper = Tree::At(self.upper_of(id)?);
-        let held = self.hold(&record, Running::Settled)?;
-        let processes = held.as_ref().map_or(0, |held| held.processes);
-        let names = held.as_ref().map_or(&[][..], |held| &held.names);
-        let at_work = held.as_ref().is_some_and(|held| held.at_work);
-        let done = look(Still { record: &record, upper: &upper, processes, names, at_work });
-        if let Some(held) = held {
-            held.release(false)?;
+        let upper = self.upper_of(id);
+        if upper.is_none() {
+            for image in record.info.chain.iter().filter_map(|name| layers::tree_of(name)) {
+                self.know(image)?;
+            }
         }
-        done
+        let mut held = self.hold(&record, Running::Settled)?;
+        let processes = held.as_ref().map_or(0, |held| held.processes);
+        let names = held.as_mut().map_or_else(Vec::new, |held| std::mem::take(&mut held.names));
+        let at_work = held.as_ref().is_some_and(|held| held.at_work);
+        let (record, names) = (&record, &names[..]);
+        let mut still = |upper: &Tree| look(Still { record, upper, processes, names, at_work });
+        match (upper, held) {
+            (Some(upper), held) => {
+                let done = still(&Tree::At(upper));
+                held.map_or(Ok(()), |held| held.release(false))?;
+                done
+            }
+            (None, Some(held)) => {
+                let container = self.container_of(id, record.info.generation)?;
+                let root = Rc::new(Unseen::new(&self.engine, container, &record.info.chain, held));
+                let done = still(&Tree::Elsewhere(root.clone()));
+                // One that broke off in the middle of a walk is let go by the end of its connection.
+                match root.take_held() {
+                    Some(held) if done.is_ok() => held.release(false)?,
+                    _ => {}
+                }
+                done
+            }
+            (None, None) => {
+                let message = format!(
+                    "box {id} is stopped, and what it has written is in no directory that can be read from here: only its \
+                     guest can tell; start it (`glass start {id}`), or take a snapshot and look at that"
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
     }
 
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {

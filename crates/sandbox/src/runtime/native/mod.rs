@@ -16,7 +16,7 @@ mod probe;
 mod restack;
 mod root;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -25,9 +25,9 @@ use std::sync::{Mutex, PoisonError};
 
 use glasshouse_linux::cgroup::{Controller, Group, Trees};
 use glasshouse_linux::{landlock, process, rustix, seccomp};
-use glasshouse_protocol::frame::{self, Kind};
+use glasshouse_protocol::frame::{self, Decoder, FrameError, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, StepFailure, Top, Tracking};
-use glasshouse_protocol::{Request, Rlimit, RlimitKind};
+use glasshouse_protocol::{Hello, Reply, Request, Rlimit, RlimitKind, VERSION};
 
 pub(crate) use limit::{bytes, guest_limits};
 pub(crate) use plan::{MASKED, READ_ONLY, base_filter, sys_files};
@@ -98,6 +98,30 @@ pub(crate) fn ask_to_shut_down(mut stream: &UnixStream) {
         frame::put(&mut bytes, 1, Kind::Request, &body);
         // A guest that does not listen is killed.
         let _ = stream.write_all(&bytes);
+    }
+}
+
+/// Asks a guest one thing, and waits for the answer as long as the stream does.
+pub(crate) fn ask_once(mut stream: UnixStream, request: &Request) -> Result<Reply> {
+    let said = |e: serde_json::Error| Error::new(ErrorKind::Failed, format!("cannot ask the guest: {e}"));
+    let hello = Request::Hello(Hello { version: VERSION, features: Vec::new() });
+    let mut bytes = Vec::new();
+    frame::put(&mut bytes, 0, Kind::Request, &serde_json::to_vec(&hello).map_err(said)?);
+    frame::put(&mut bytes, 1, Kind::Request, &serde_json::to_vec(request).map_err(said)?);
+    stream.write_all(&bytes).context("talk to the guest")?;
+    let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
+    loop {
+        let broken =
+            |e: FrameError| Error::new(ErrorKind::Failed, format!("the guest is not understood: {e}"));
+        match decoder.next_frame().map_err(broken)? {
+            Some(frame) if frame.stream == 1 => return crate::client::understand(&frame),
+            Some(_) => continue,
+            None => {}
+        }
+        match stream.read(&mut buffer).context("talk to the guest")? {
+            0 => return Err(Error::new(ErrorKind::Gone, "the box's guest has ended")),
+            n => decoder.feed(&buffer[..n]),
+        }
     }
 }
 

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::{descriptor, layer, process, tree};
-use glasshouse_protocol::frame::{self, Decoder, Kind};
+use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, Source, StepFailure, Top};
+use glasshouse_protocol::walk::FRAME_FULL;
 use glasshouse_protocol::{Reply, Request};
 
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -45,6 +46,9 @@ use crate::spec::{SandboxInfo, SandboxState};
 const HELD_MAX: Duration = Duration::from_secs(5);
 /// How often to ask: nothing tells when he is gone.
 const HELD_LOOK: Duration = Duration::from_millis(2);
+
+/// How long a guest may hash one file, and say nothing.
+const WALK_SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// Namespaces that come with the guest's answer.
 const NAMESPACES: [FdRole; 3] = [FdRole::UserNamespace, FdRole::MountNamespace, FdRole::IpcNamespace];
@@ -196,14 +200,40 @@ impl Held {
         self.stream.write_all(&bytes).context("talk to the guest")
     }
 
+    /// Has the guest tell of its root. It speaks when it has something to say, which may be long after.
+    pub(crate) fn begin_walk(&mut self) -> Result<()> {
+        self.stream.set_read_timeout(Some(WALK_SILENCE_MAX)).context("use the stream to the guest")?;
+        self.say(&Request::Walk)
+    }
+
+    /// Says something to whoever walks.
+    pub(crate) fn say_to_walker(&mut self, body: &[u8]) -> Result<()> {
+        let mut bytes = Vec::new();
+        frame::put(&mut bytes, 1, Kind::Data, body);
+        self.stream.write_all(&bytes).context("talk to the guest")
+    }
+
+    /// What he says next.
+    pub(crate) fn hear_walker(&mut self) -> Result<Vec<u8>> {
+        let frame = self.next_frame()?;
+        match frame.kind {
+            Kind::Data => Ok(frame.body),
+            _ => crate::client::understand(&frame).and_then(|reply| Err(crate::client::unexpected(&reply))),
+        }
+    }
+
     fn answer(&mut self) -> Result<Reply> {
-        let mut buffer = [0; 4096];
+        crate::client::understand(&self.next_frame()?)
+    }
+
+    fn next_frame(&mut self) -> Result<Frame> {
+        let mut buffer = vec![0; FRAME_FULL];
         loop {
             let broken = |e: &dyn std::fmt::Display| {
                 Error::new(ErrorKind::Gone, format!("the box's guest does not hold still: {e}"))
             };
             if let Some(frame) = self.decoder.next_frame().map_err(|e| broken(&e))? {
-                return crate::client::understand(&frame);
+                return Ok(frame);
             }
             let (n, fds) =
                 descriptor::receive_with_fds(self.stream.as_fd(), &mut buffer).map_err(|e| broken(&e))?;
@@ -480,6 +510,7 @@ impl Native {
         let root = match upper {
             Tree::At(path) => RootOf::read(path)?,
             Tree::InMemory(top) => RootOf::of_memory(top)?,
+            Tree::Elsewhere(_) => return Err(Error::new(ErrorKind::Failed, "a native box is not elsewhere")),
         };
         Ok(root == RootOf::read(&layers::path(&self.home, below))?)
     }

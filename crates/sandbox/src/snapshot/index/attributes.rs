@@ -4,13 +4,13 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use glasshouse_linux::content::{attributes_hash, counts};
 use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::io::Errno;
 
 use super::super::Marks;
 use super::Hash;
 
-const TAG: &[u8] = b"glasshouse xattrs 1\n";
 /// The kernel's own bound, for all names together and for one value.
 const XATTR_MAX: usize = 65536;
 /// What is asked for first. The kernel makes room for all that is asked for, however little there is, and most files
@@ -70,7 +70,7 @@ impl Attributes {
                 None => counted.push((name.to_bytes().to_vec(), value.to_vec())),
             }
         }
-        found.xattrs = hash(counted);
+        found.xattrs = attributes_hash(counted);
         Ok(found)
     }
 }
@@ -87,23 +87,4 @@ fn sized(
         }
         asked => asked,
     }
-}
-
-/// Whether an attribute is part of what a box sees of the file.
-pub(crate) fn counts(name: &[u8]) -> bool {
-    name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") || name == b"security.capability"
-}
-
-fn hash(mut counted: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Hash> {
-    if counted.is_empty() {
-        return None;
-    }
-    counted.sort();
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(TAG);
-    for part in counted.iter().flat_map(|(name, value)| [name, value]) {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
-    }
-    Some(*hasher.finalize().as_bytes())
 }

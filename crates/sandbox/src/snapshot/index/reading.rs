@@ -21,12 +21,12 @@ use glasshouse_linux::rustix::fs::fstat;
 
 use super::super::Marks;
 use super::attributes::Attributes;
-use super::content::{Contents, Kept, Room};
 use super::opener::{Opener, Plain, Wanted};
 use super::scan::is_gone;
 use super::stat::stamp;
 use super::{Entry, Kind};
 use crate::threads;
+use glasshouse_linux::content::{Contents, Kept, Room};
 
 /// So many files are worth a second thread, or so many bytes.
 const FILES_MANY: usize = 16;

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::vec::IntoIter;
 
+use glasshouse_linux::content::{Contents, Kept, Room};
 use glasshouse_linux::reach::Reach;
 use glasshouse_linux::rustix::fs::{RawDir, Stat, fstat};
 use glasshouse_linux::rustix::io::Errno;
@@ -19,7 +20,6 @@ use glasshouse_linux::rustix::time::{ClockId, clock_gettime};
 
 use super::super::{Marks, digest, id_in_box};
 use super::attributes::{Attributes, Found};
-use super::content::{Contents, Kept, Room};
 use super::opener::{Opener, Plain, Wanted};
 use super::reading::{FileReader, Files, Read, Refused, Waiting};
 use super::stat::{is_settled, kind, mode, size, stamp};

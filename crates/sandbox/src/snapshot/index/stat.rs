@@ -17,6 +17,12 @@ pub(super) fn is_settled(before: &Option<Time>, old: &Entry, stat: &Stat) -> boo
         && (old.kind, old.mode, old.size) == (kind, mode(stat), size(kind, stat))
 }
 
+/// The same for one that somebody else looked at: what he says of it now.
+pub(super) fn is_same(before: Time, old: &Entry, now: &Entry) -> bool {
+    let fields = |e: &Entry| (e.stamp, e.kind, e.mode, e.uid, e.gid, e.size);
+    old.stamp.ctime.total_ns() + SETTLED_NS < before.total_ns() && fields(old) == fields(now)
+}
+
 pub(super) fn kind(stat: &Stat) -> Kind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,

@@ -14,9 +14,9 @@ use tempfile::{TempDir, tempdir};
 
 use super::super::digest::digest;
 use super::attributes::Attributes;
-use super::content::Contents;
 use super::reading::{FileReader, Files, Read, Waiting};
 use super::*;
+use glasshouse_linux::content::Contents;
 use glasshouse_linux::rustix::fs::OFlags;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -9,72 +9,84 @@
 //!  content = H(size, data, runs)
 //! ```
 //!
-//! So a file of 1 TiB without data costs one seek, and equals one whose zeros are all written out.
+//! So a file of 1 TiB without data costs one seek, and equals one whose zeros are all written out. Host and guest know it by
+//! the same rule: what is the same file is the same to both.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use glasshouse_linux::rustix::fs::{SeekFrom, seek};
-use glasshouse_linux::rustix::io::{Errno, pread};
-
-use super::Hash;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::{Errno, pread};
 
 const TAG: &[u8] = b"glasshouse file 1\n";
+const ATTRIBUTES: &[u8] = b"glasshouse xattrs 1\n";
 const BLOCK: usize = 4096;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 /// Bytes that are read at once. Up to this size, nobody looks for holes.
 const PIECE: usize = 1 << 20;
 
+/// A hash of content or of attributes.
+pub type Hash = [u8; 32];
+
 /// What small files hold, by its hash.
-pub(crate) type Kept = HashMap<Hash, Vec<u8>>;
+pub type Kept = HashMap<Hash, Vec<u8>>;
 
 /// How much of it is kept.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Room {
+pub struct Room {
     /// A file with more is not kept. At most what is read at once.
-    pub(crate) file_bytes: u64,
+    pub file_bytes: u64,
     /// All together.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Hashes content. Holds the buffer, so that it is made once for many files.
-pub(super) struct Contents {
+#[derive(Debug)]
+pub struct Contents {
     buffer: Vec<u8>,
     room: Room,
     kept: Kept,
     has_read: bool,
 }
 
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents::new()
+    }
+}
+
 impl Contents {
-    pub(super) fn new() -> Contents {
+    /// One that keeps nothing.
+    pub fn new() -> Contents {
         Contents::keeping(Room::default())
     }
 
     /// One that keeps what small files hold.
-    pub(super) fn keeping(room: Room) -> Contents {
+    pub fn keeping(room: Room) -> Contents {
         let file_bytes = room.file_bytes.min(PIECE as u64);
         let room = Room { file_bytes, ..room };
         Contents { buffer: Vec::new(), room, kept: Kept::new(), has_read: false }
     }
 
     /// Whether anything was read.
-    pub(super) fn has_read(&self) -> bool {
+    pub fn has_read(&self) -> bool {
         self.has_read
     }
 
-    pub(super) fn kept(self) -> Kept {
+    /// What it has kept.
+    pub fn kept(self) -> Kept {
         self.kept
     }
 
     /// How much may still be kept.
-    pub(super) fn room(&self) -> Room {
+    pub fn room(&self) -> Room {
         self.room
     }
 
     /// Takes all that another one kept. There may be no room for it left: what comes first is wanted first, and each
     /// has the first of what it read.
-    pub(super) fn keep_too(&mut self, others: Kept) {
+    pub fn keep_too(&mut self, others: Kept) {
         self.has_read = true;
         for (hash, bytes) in others {
             self.keep(hash, bytes);
@@ -88,7 +100,7 @@ impl Contents {
 
     /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees
     /// by the file's times that it shrank.
-    pub(super) fn hash(&mut self, file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
+    pub fn hash(&mut self, file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
         self.has_read = true;
         let mut blocks = Blocks::default();
         if size <= PIECE as u64 {
@@ -137,12 +149,12 @@ impl Contents {
 }
 
 /// The hash of one file.
-pub(crate) fn content_hash(file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
+pub fn content_hash(file: BorrowedFd<'_>, size: u64) -> io::Result<Hash> {
     Contents::new().hash(file, size)
 }
 
 /// The next stretch with data at or after `at`, in whole blocks, but never beyond the size.
-pub(crate) fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+pub fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     let block = BLOCK as u64;
     let from = match seek(file, SeekFrom::Data(at)) {
         Ok(from) => (from / block * block).max(at),
@@ -162,6 +174,31 @@ pub(crate) fn next_data(file: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<
     };
     // At least one block, even if the file changes between the two answers.
     Ok(Some((from, to.max(from + block).min(size))))
+}
+
+/// The hash of a few bytes: a link's target, a device's number.
+pub fn hash(bytes: &[u8]) -> Hash {
+    *blake3::hash(bytes).as_bytes()
+}
+
+/// Whether an attribute is part of what a box sees of the file.
+pub fn counts(name: &[u8]) -> bool {
+    name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") || name == b"security.capability"
+}
+
+/// The hash of attributes, each with its value, in any order. `None`: there are none.
+pub fn attributes_hash(mut counted: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Hash> {
+    if counted.is_empty() {
+        return None;
+    }
+    counted.sort();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(ATTRIBUTES);
+    for part in counted.iter().flat_map(|(name, value)| [name, value]) {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Some(*hasher.finalize().as_bytes())
 }
 
 /// The blocks that are not all zeros.
