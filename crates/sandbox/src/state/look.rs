@@ -144,7 +144,7 @@ impl Sandboxes {
 }
 
 /// The state of a box that has written this onto a chain of layers.
-fn top_state(
+pub(super) fn top_state(
     shelf: &mut Shelf<'_>,
     id: String,
     (top, upper): (Rc<Index>, Tree),

@@ -36,7 +36,7 @@ use tokio::sync::oneshot;
 
 use super::SnapshotOptions;
 use super::changes::kind_name;
-use super::look::{State, shelf_state};
+use super::look::{State, shelf_state, top_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
@@ -321,12 +321,7 @@ impl Sandboxes {
             let known = top_before.clone().or_else(|| shelf.top_before(id).map(Rc::new));
             let (top, kept) = shelf.top_since(still.upper, known.as_deref(), TEXTS)?;
             let top = Rc::new(top);
-            let below = shelf_state(&mut shelf, id.to_owned(), &chain)?;
-            let now = State {
-                id: id.to_owned(),
-                indexes: [vec![top.clone()], below.indexes].concat(),
-                trees: [vec![still.upper.clone()], below.trees].concat(),
-            };
+            let now = top_state(&mut shelf, id.to_owned(), (top.clone(), still.upper.clone()), &chain)?;
             let digest = now.digest()?.to_string();
             let mut list = Changes { kept, ..Changes::default() };
             let known = base.as_ref().map_or(before.digest.as_str(), |base| base.digest.as_str());
