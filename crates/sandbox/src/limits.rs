@@ -91,6 +91,8 @@ pub(crate) const ENGINE_MEMORY_BYTES_MIN: u64 = 6 << 20;
 pub(crate) const ENGINE_OPEN_FILES: u64 = 16 * 1024;
 /// Processes of each user in all of Podman's containers; those of a box are bounded by its cgroup.
 pub(crate) const ENGINE_PROCESSES: u64 = 32 * 1024;
+/// How often an engine is asked to remove a container that it fails to kill.
+pub(crate) const REMOVE_TRIES: usize = 5;
 /// Between two looks at a list of containers that cannot be read for the moment.
 pub(crate) const LIST_AGAIN: Duration = Duration::from_millis(50);
 /// How long a container's guest may take to come to the door once the engine has started it.

@@ -5,10 +5,13 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
 use bollard::models::SystemInfo;
+use bollard::query_parameters::WaitContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
+use futures_util::StreamExt;
 
 use crate::error::{Context, Error, ErrorKind, Result};
 
@@ -157,6 +160,21 @@ impl Engine {
             Err(EngineError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
             Err(e) => Err(self.told(what, e)),
         }
+    }
+
+    /// Waits until it knows that a container has ended, or knows none of that name. Whether it does.
+    pub(super) fn wait_ended(&self, name: &str, longest: Duration) -> Result<bool> {
+        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+        let ended = self.ask_known("wait for the container's end", async |docker| {
+            let mut ends = docker.wait_container(name, Some(options));
+            match tokio::time::timeout(longest, ends.next()).await {
+                // With which code does not matter.
+                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
+                Ok(Some(Err(e))) => Err(e),
+                Err(_) => Ok(false),
+            }
+        })?;
+        Ok(ended.unwrap_or(true))
     }
 
     fn try_ask<T>(

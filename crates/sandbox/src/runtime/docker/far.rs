@@ -268,14 +268,14 @@ impl Docker {
         }
         if let Ok(stream) = self.connect(info) {
             native::ask_to_shut_down(&stream);
-            if self.wait_ended(&name, GOODBYE_TIMEOUT)? {
+            if self.engine.wait_ended(&name, GOODBYE_TIMEOUT)? {
                 return Ok(());
             }
         }
         // One that has ended in this moment, or is gone, is what we want.
         let _ =
             self.engine.ask("kill the container", async |docker| docker.kill_container(&name, None).await);
-        self.wait_ended(&name, DEATH_TIMEOUT).map(drop)
+        self.engine.wait_ended(&name, DEATH_TIMEOUT).map(drop)
     }
 
     /// Holds a stream for as long as this process lives, or its box does.

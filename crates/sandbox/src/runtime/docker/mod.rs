@@ -61,6 +61,7 @@ use crate::home::{BoxRecord, Claim, Elsewhere, Home};
 use crate::image::Base;
 use crate::limits::{
     DEATH_TIMEOUT, DISK_RESERVE_BYTES, ENGINE_OPEN_FILES, ENGINE_PROCESSES, GOODBYE_TIMEOUT, LIST_AGAIN,
+    REMOVE_TRIES,
 };
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
@@ -163,14 +164,22 @@ impl Drop for Container<'_> {
 
 /// Removes a container, whatever it does. One that is not there is none.
 fn remove(engine: &Engine, name: &str) -> Result<()> {
-    let options = || RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-    let removed = engine.ask_known(&format!("remove the container {name}"), async |docker| {
-        docker.remove_container(name, Some(options())).await
-    });
-    match removed {
-        // Somebody else removes it at this moment.
-        Err(e) if e.kind() == ErrorKind::Exists => Ok(()),
-        removed => removed.map(drop),
+    let mut tries = 1..REMOVE_TRIES;
+    loop {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        let removed = engine.ask_known(&format!("remove the container {name}"), async |docker| {
+            docker.remove_container(name, Some(options)).await
+        });
+        match removed {
+            // Somebody else removes it at this moment.
+            Err(e) if e.kind() == ErrorKind::Exists => return Ok(()),
+            // It ended at this moment: an engine that takes it for running fails to kill it, and gives up. If it fails for
+            // another reason, it will do so again.
+            Err(e) if e.kind() == ErrorKind::Failed && tries.next().is_some() => {
+                engine.wait_ended(name, DEATH_TIMEOUT)?;
+            }
+            removed => return removed.map(drop),
+        }
     }
 }
 

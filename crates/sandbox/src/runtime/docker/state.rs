@@ -10,12 +10,9 @@
 //! again.
 
 use std::rc::Rc;
-use std::time::Duration;
 
-use bollard::errors::Error as EngineError;
 use bollard::models::ContainerConfig;
-use bollard::query_parameters::{CommitContainerOptionsBuilder, WaitContainerOptionsBuilder};
-use futures_util::StreamExt;
+use bollard::query_parameters::CommitContainerOptionsBuilder;
 
 use super::hull::Way;
 use super::unseen::Unseen;
@@ -263,27 +260,13 @@ impl Docker {
     /// Waits until the engine knows that a container has ended. We know it from the kernel, and sooner; an engine that takes
     /// it for running does nothing when it is asked to start it.
     fn must_end(&self, name: &str) -> Result<()> {
-        if self.wait_ended(name, DEATH_TIMEOUT)? {
+        if self.engine.wait_ended(name, DEATH_TIMEOUT)? {
             return Ok(());
         }
         let message = format!(
             "the engine says that the container {name} still runs, {DEATH_TIMEOUT:?} after its end; try again later"
         );
         Err(Error::new(ErrorKind::Failed, message))
-    }
-
-    /// Waits until the engine knows that a container has ended. Whether it does.
-    pub(super) fn wait_ended(&self, name: &str, longest: Duration) -> Result<bool> {
-        let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
-        self.engine.ask("wait for the container's end", async |docker| {
-            let mut ends = docker.wait_container(name, Some(options));
-            match tokio::time::timeout(longest, ends.next()).await {
-                // With which code does not matter.
-                Ok(Some(Err(EngineError::DockerContainerWaitError { .. })) | Some(Ok(_)) | None) => Ok(true),
-                Ok(Some(Err(e))) => Err(e),
-                Err(_) => Ok(false),
-            }
-        })
     }
 
     /// The image's side of a box, without its chain.
