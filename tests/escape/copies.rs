@@ -75,7 +75,9 @@ fn holes_stay_holes() {
 #[test]
 fn a_file_that_grows_is_read_to_where_it_was() {
     with_box(async |inside| {
-        let grower = inside.in_background("yes > grow").await;
+        // Not as fast as can be: on a busy machine there would be gigabytes to copy, and no disk left.
+        let grow = "while :; do echo a line that is of some length and is written one at a time; done";
+        let grower = inside.in_background(&format!("{grow} > grow")).await;
         inside.sh("until [ $(stat -c %s grow) -gt 100000 ]; do :; done").await;
         let to = inside.host().join("grown");
         inside.sandbox.copy_out("/tmp/grow", &to).await.expect("it can be copied");
@@ -84,7 +86,7 @@ fn a_file_that_grows_is_read_to_where_it_was() {
         inside.sandbox.kill_exec(grower).await.expect("it runs");
         assert!(copied >= 100_000 && copied < now, "{copied} of {now}");
         // In a tree, too, where its size is said before its content.
-        let tree = inside.in_background("mkdir t; yes > t/grow").await;
+        let tree = inside.in_background(&format!("mkdir t; {grow} > t/grow")).await;
         inside.sh("until [ -s t/grow ]; do :; done").await;
         inside.sandbox.copy_out("/tmp/t", &inside.host().join("t")).await.expect("it can be copied");
         inside.sandbox.kill_exec(tree).await.expect("it runs");
