@@ -80,6 +80,9 @@ fn timers_are_left_for_others() {
     check("timers", 32_768, 64);
 }
 
+/// How often a flush is looked for, if the first look seems to show one.
+const FLUSH_TRIES: usize = 5;
+
 /// Bytes of this host that wait to be written to a disk.
 fn dirty_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").expect("everybody may read it");
@@ -90,23 +93,28 @@ fn dirty_bytes() -> u64 {
 #[test]
 fn sync_in_a_box_does_not_flush_the_hosts_disk() {
     for attacker in Attacker::everywhere() {
-        // A file that no box has to do with. Written anew each time: what was there before would be flushed at once.
         let others = attacker.house.path().join(format!("dirty-{}", attacker.id));
         for line in ["sync", "sync -f /tmp", "sync -f /usr", "sync -f /proc", "sync /usr/bin/true"] {
-            std::fs::write(&others, vec![1; 64 << 20]).expect("the scratch directory can be written");
-            let before = dirty_bytes();
-            let ran = attacker.sh(line);
-            let after = dirty_bytes();
-            std::fs::remove_file(&others).expect("it is ours");
-            if before < 48 << 20 {
-                eprintln!("cannot be shown here: {line} (this host had written all before it)");
-                continue;
+            // The kernel writes by itself, too, and more so for whoever else works here: what stays dirty once was not
+            // flushed by the box, while a flush by the box would show each time.
+            let mut tries = Vec::new();
+            let stays = |(before, after): &(u64, u64)| *after > before / 2;
+            while tries.len() < FLUSH_TRIES && !tries.iter().any(stays) {
+                // Written anew each time: what was there before would be flushed at once.
+                std::fs::write(&others, vec![1; 64 << 20]).expect("the scratch directory can be written");
+                let before = dirty_bytes();
+                attacker.sh(line);
+                let after = dirty_bytes();
+                std::fs::remove_file(&others).expect("it is ours");
+                if before >= 48 << 20 {
+                    tries.push((before, after));
+                } else {
+                    eprintln!("cannot be shown here: {line} (this host had written all before it)");
+                    break;
+                }
             }
-            assert!(
-                after > before / 2,
-                "{}: {line}: {before} bytes were dirty, {after} are: {ran:?}",
-                attacker.name()
-            );
+            let stayed = tries.is_empty() || tries.iter().any(stays);
+            assert!(stayed, "{}: {line}: dirty bytes before and after: {tries:?}", attacker.name());
         }
     }
 }
