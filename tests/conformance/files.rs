@@ -27,6 +27,8 @@ on_every_runtime![
     what_the_boxs_user_may_not_read_is_denied,
     what_the_boxs_user_may_not_write_is_denied,
     files_belong_to_the_boxs_user,
+    files_are_touched_as_any_user_of_the_box,
+    root_gives_files_away_and_nobody_else_does,
     odd_names_are_names,
     files_without_a_size_are_read,
 ];
@@ -261,6 +263,53 @@ async fn paths_that_make_no_sense_are_refused(sandbox: &Sandbox) {
         let error = sandbox.stat(path, false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{:.20}: {error}", path);
     }
+}
+
+async fn files_are_touched_as_any_user_of_the_box(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    if !stage.has_root() {
+        let error = sandbox.as_user("1234:77").write_file("/tmp/file", b"x", None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "there is only one user: {error}");
+        return;
+    }
+    let other = sandbox.as_user("1234:77");
+    other.write_file("/tmp/dir/file", b"of 1234", Some(0o600)).await.unwrap();
+    let stat = sandbox.stat("/tmp/dir/file", false).await.unwrap();
+    assert_eq!((stat.uid, stat.gid, stat.mode), (1234, 77, 0o600));
+    assert_eq!(sandbox.read_file("/tmp/dir/file", 0, None).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(other.read_file("/tmp/dir/file", 0, None).await.unwrap(), b"of 1234");
+    assert_eq!(stdout_of(&other, "cd /tmp; id -u; id -g; cat dir/file").await, "1234\n77\nof 1234");
+    assert_eq!(sandbox.remove_file("/tmp/dir", true).await.unwrap_err().kind(), ErrorKind::Denied);
+    other.remove_file("/tmp/dir", true).await.unwrap();
+    // Root in another group is root.
+    let root = sandbox.as_user("0:77");
+    root.make_dir("/in-the-root", false).await.unwrap();
+    let stat = sandbox.stat("/in-the-root", false).await.unwrap();
+    assert_eq!((stat.uid, stat.gid), (0, 77));
+}
+
+async fn root_gives_files_away_and_nobody_else_does(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    sandbox.write_file("file", b"x", Some(0o640)).await.unwrap();
+    if !stage.has_root() {
+        return;
+    }
+    let error = sandbox.chown("file", Some(65534), None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let root = sandbox.as_user("root");
+    root.chown("file", Some(65534), None).await.unwrap();
+    let owner = async || {
+        let stat = sandbox.stat("file", false).await.unwrap();
+        (stat.uid, stat.gid, stat.mode)
+    };
+    assert_eq!(owner().await, (65534, 1000, 0o640));
+    root.chown("file", None, Some(77)).await.unwrap();
+    assert_eq!(owner().await, (65534, 77, 0o640));
+    // Written anew by root, it stays whose it was.
+    root.write_file("file", b"y", None).await.unwrap();
+    assert_eq!(owner().await, (65534, 77, 0o640));
+    assert_eq!(root.chown("file", Some(u32::MAX), None).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(root.chown("none", Some(1), None).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// Whether whoever commands of this box are may do anything.

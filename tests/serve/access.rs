@@ -3,7 +3,7 @@
 use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
 
-use crate::stage::{Server, execd, started};
+use crate::stage::{Answer, Server, execd, started};
 
 const KEY: &str = "a-key-that-nobody-guesses";
 
@@ -62,7 +62,8 @@ fn an_endpoint_is_used_with_the_token_that_came_with_it() {
 fn pages_of_other_sites_are_not_answered() {
     let server = Server::new();
     let check = |headers: &[(&str, &str)], status: u16| {
-        let answer = server.request("POST", "/v1/metrics/events", headers, b"{}");
+        let event = br#"{"eventType":"sandbox.create","createDurationMs":1,"success":true}"#;
+        let answer = server.request("POST", "/v1/metrics/events", headers, event);
         assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
     };
     let ours = format!("http://{}", server.address);
@@ -71,6 +72,32 @@ fn pages_of_other_sites_are_not_answered() {
     check(&[("origin", "https://evil.example")], 403);
     check(&[("host", "evil.example")], 403);
     check(&[("sec-fetch-site", "cross-site")], 403);
+}
+
+#[test]
+fn pages_of_other_sites_that_have_a_key_are_answered() {
+    let server = Server::with_key(KEY);
+    let page = ("origin", "https://elsewhere.example");
+    let ask = [
+        page,
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "open-sandbox-api-key"),
+    ];
+    let asked = server.request("OPTIONS", "/v1/sandboxes", &ask, b"");
+    let says = |answer: &Answer, name: &str| answer.header(name).map(str::to_owned);
+    assert_eq!((asked.status, says(&asked, "access-control-allow-origin").as_deref()), (204, Some("*")));
+    assert_eq!(says(&asked, "access-control-allow-headers").as_deref(), Some("open-sandbox-api-key"));
+    assert!(says(&asked, "access-control-allow-methods").unwrap().contains("POST"));
+    assert_eq!(says(&asked, "access-control-allow-credentials"), None);
+    let listed = server.request("GET", "/v1/sandboxes", &[page, ("open-sandbox-api-key", KEY)], b"");
+    assert_eq!((listed.status, says(&listed, "access-control-allow-origin").as_deref()), (200, Some("*")));
+    let refused = server.request("GET", "/v1/sandboxes", &[page], b"");
+    refused.assert_error(401, "MISSING_API_KEY");
+    assert_eq!(says(&refused, "access-control-allow-origin").as_deref(), Some("*"), "why, may be read");
+    // Without a key of its own a server answers no pages but its own.
+    let open = Server::new();
+    open.request("OPTIONS", "/v1/sandboxes", &ask, b"").assert_error(403, "FOREIGN_REQUEST");
+    assert_eq!(says(&open.get("/v1/sandboxes"), "access-control-allow-origin"), None);
 }
 
 #[test]
@@ -125,10 +152,12 @@ fn errors_have_one_shape_whoever_finds_them() {
 #[test]
 fn the_document_tells_of_every_box_that_a_path_names_and_of_errors() {
     let document = Server::new().get("/openapi.json").json();
-    let mut operations = 0;
+    let (mut operations, mut names) = (0, std::collections::BTreeSet::new());
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             operations += 1;
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "{method} {path}: {name} is another's name, too");
             for name in path.split('{').skip(1).map(|rest| rest.split('}').next().unwrap()) {
                 let known = operation["parameters"].as_array().unwrap();
                 let told = known.iter().filter(|one| one["name"] == name && one["in"] == "path").count();
@@ -139,8 +168,13 @@ fn the_document_tells_of_every_box_that_a_path_names_and_of_errors() {
         }
     }
     assert!(operations > 70 && document["components"]["schemas"]["ErrorResponse"].is_object());
-    for path in ["/v1/events", "/v1/batch", "/v1/sandboxes/{id}/stream", "/v1/sandboxes/{id}/proxy/44772/pty"]
-    {
+    for path in [
+        "/v1/events",
+        "/v1/batch",
+        "/v1/sandboxes/{id}/stream",
+        "/v1/sandboxes/{id}/proxy/44772/pty",
+        "/v1/sandboxes/{id}/proxy/44772/v1/filesystem/{uid}/{gid}/files/info",
+    ] {
         assert!(document["paths"][path].is_object(), "{path}");
     }
 }

@@ -84,11 +84,37 @@ fn commands_have_their_place_their_user_and_their_variables() {
     assert_eq!(out(json!({ "command": "pwd", "cwd": "~/../tmp" })), ["/tmp"]);
     assert_eq!(out(json!({ "command": "pwd", "cwd": "$HOME" })), ["/root"]);
     assert_eq!(out(json!({ "command": "id -u; id -g", "uid": 1000, "gid": 7 })), ["1000", "7"]);
+    // Where people work, both root and the ordinary user may.
+    let work = "touch /workspace/$(id -u) && ls /workspace";
+    assert_eq!(out(json!({ "command": work })), ["0"]);
+    assert_eq!(out(json!({ "command": work, "uid": 1000 })), ["0", "1000"]);
     assert_eq!(out(json!({ "command": "echo $BASH_VERSION | cut -c1" })).len(), 1);
     // A line in the file that EXECD_ENVS names is a variable of later commands; what a request says is stronger.
     server.lines(&id, r#"mkdir -p "$(dirname "$EXECD_ENVS")" && echo "B='of the file'" >> "$EXECD_ENVS""#);
     assert_eq!(out(json!({ "command": "echo $A $B" })), ["box of the file"]);
     assert_eq!(out(json!({ "command": "echo $A $B", "envs": { "B": "request" } })), ["box request"]);
+}
+
+#[test]
+fn variables_come_from_the_file_that_the_box_names() {
+    let server = Server::new();
+    let file = "/tmp/of-mine/vars";
+    let id = server.create(json!({ "env": { "EXECD_ENVS": file, "A": "box" } }));
+    assert_eq!(server.lines(&id, "echo $EXECD_ENVS"), [file]);
+    // Quotes hold whatever is between them, ends of lines as well.
+    server.lines(&id, "mkdir /tmp/of-mine; printf '%s\n' \"B='two\" \"lines \\$A'\" \"D=/tmp/of-mine\" 'E=\"it'\"'\"'s\"' > $EXECD_ENVS");
+    assert_eq!(server.lines(&id, r#"echo "$B"; echo "$E""#), ["two", "lines $A", "it's"]);
+    // Sessions have them, too, and begin where they say.
+    let session = server.send("POST", &execd(&id, "/session"), &json!({ "cwd": "$D" })).json();
+    let run = execd(&id, &format!("/session/{}/run", session["session_id"].as_str().unwrap()));
+    let events = server.send("POST", &run, &json!({ "command": "pwd; echo $E" })).events();
+    assert_eq!(texts(&events, "stdout"), ["/tmp/of-mine", "it's"]);
+    let refused = server.send(
+        "POST",
+        "/v1/sandboxes",
+        &json!({ "image": { "uri": "host" }, "env": { "OPENSANDBOX_LIFECYCLE": "" } }),
+    );
+    refused.assert_error(400, "SANDBOX::INVALID_PARAMETER");
 }
 
 #[test]

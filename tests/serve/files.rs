@@ -1,5 +1,6 @@
 //! Files: the forms that the SDKs send, and the odd corners of the protocol.
 
+use glasshouse_tests::is_root;
 use serde_json::{Value, json};
 
 use crate::stage::{Answer, Server, execd};
@@ -195,9 +196,82 @@ fn files_are_removed_moved_and_opened_to_others() {
     assert_eq!(info(&server, &id, "/tmp/c")["mode"], 600);
     permit(json!({ "/tmp/c": { "mode": 649 } })).assert_error(400, "INVALID_FILE_METADATA");
     permit(json!({ "/tmp/c": { "mode": 0, "owner": "nonesuch" } })).assert_error(500, "RUNTIME_ERROR");
-    let given = permit(json!({ "/tmp/c": { "mode": 0, "owner": "nobody" } }));
-    given.assert_error(500, "RUNTIME_ERROR");
-    assert!(given.text().contains("give files away"));
+}
+
+#[test]
+fn files_and_directories_are_given_to_users_and_groups() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let permit = |wanted: Value| server.send("POST", &execd(&id, "/files/permissions"), &wanted);
+    write(&server, &id, "/tmp/mine", b"1");
+    let given = permit(json!({ "/tmp/mine": { "mode": 750, "owner": "nobody", "group": "nogroup" } }));
+    if !is_root() {
+        given.assert_error(500, "RUNTIME_ERROR");
+        return;
+    }
+    assert_eq!((given.status, given.header("content-length")), (200, Some("0")), "{given:?}");
+    let whose = |path: &str| {
+        let found = info(&server, &id, path);
+        format!("{} {} {}", found["owner"], found["group"], found["mode"]).replace('"', "")
+    };
+    assert_eq!(whose("/tmp/mine"), "nobody nogroup 750");
+    // What is not said stays as it is, also when the file is written anew or a text in it is replaced.
+    write(&server, &id, "/tmp/mine", b"2");
+    assert_eq!(whose("/tmp/mine"), "nobody nogroup 644");
+    let replaced = server.send(
+        "POST",
+        &execd(&id, "/files/replace"),
+        &json!({ "/tmp/mine": { "old": "2", "new": "3" } }),
+    );
+    assert_eq!((replaced.status, whose("/tmp/mine")), (200, "nobody nogroup 644".to_owned()));
+    let about = json!({ "path": "/tmp/born", "owner": "nobody", "group": "1234", "mode": 600 }).to_string();
+    let born = upload(&server, &id, &[("metadata", about.as_bytes()), ("file", b"x")]);
+    assert_eq!((born.status, whose("/tmp/born")), (200, "nobody 1234 600".to_owned()));
+    let dirs = json!({ "/given/dir": { "owner": "nobody", "mode": 644 } });
+    assert_eq!(server.send("POST", &execd(&id, "/directories"), &dirs).status, 200);
+    assert_eq!(whose("/given/dir"), "nobody root 644");
+    // Root of a box does not need the mode of a directory for what it does through the protocol.
+    let moved = server.send(
+        "POST",
+        &execd(&id, "/files/mv"),
+        &json!([{ "src": "/tmp/born", "dest": "/given/dir/b" }]),
+    );
+    assert_eq!(moved.status, 200, "{moved:?}");
+    assert_eq!(server.get(&execd(&id, "/files/download?path=/given/dir/b")).text(), "x");
+}
+
+#[test]
+fn files_are_touched_as_any_user_and_group() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let of = |path: &str| execd(&id, &format!("/v1/filesystem/1234/77{path}"));
+    server
+        .get(&execd(&id, "/v1/filesystem/x/0/files/info?path=/tmp"))
+        .assert_error(400, "INVALID_REQUEST_BODY");
+    if !is_root() {
+        server.get(&of("/files/info?path=/tmp")).assert_error(404, "FILE_NOT_FOUND");
+        return;
+    }
+    let made = server.send("POST", &of("/directories"), &json!({ "/tmp/theirs": { "mode": 700 } }));
+    assert_eq!(made.status, 200, "{made:?}");
+    let about = json!({ "path": "/tmp/theirs/a", "mode": 600 }).to_string();
+    let parts = form(&[("metadata", about.as_bytes()), ("file", b"x y")]);
+    assert_eq!(server.request("POST", &of("/files/upload"), &[FORM], &parts).status, 200);
+    assert_eq!(server.lines(&id, "stat -c '%u %g %a' /tmp/theirs"), ["1234 77 700"]);
+    let mv = json!([{ "src": "/tmp/theirs/a", "dest": "/tmp/theirs/b" }]);
+    assert_eq!(server.send("POST", &of("/files/mv"), &mv).status, 200);
+    let replace = json!({ "/tmp/theirs/b": { "old": "y", "new": "z" } });
+    assert_eq!(server.send("POST", &of("/files/replace"), &replace).status, 200);
+    let found = server.get(&of("/files/search?path=/tmp/theirs&pattern=*")).json();
+    assert_eq!((&found[0]["path"], &found[0]["owner"]), (&json!("/tmp/theirs/b"), &json!("1234")));
+    assert_eq!(server.get(&of("/files/download?path=/tmp/theirs/b")).text(), "x z");
+    // He may do what he may, and no more.
+    let others = json!({ "/root/x": {} });
+    server.send("POST", &of("/directories"), &others).assert_error(500, "RUNTIME_ERROR");
+    server.get(&of("/files/download?path=/root/none")).assert_error(500, "RUNTIME_ERROR");
+    let chown = json!({ "/tmp/theirs/b": { "owner": "root" } });
+    server.send("POST", &of("/files/permissions"), &chown).assert_error(500, "RUNTIME_ERROR");
+    assert_eq!(server.request("DELETE", &of("/directories?path=/tmp/theirs"), &[], b"").status, 200);
 }
 
 #[test]

@@ -153,6 +153,26 @@ fn a_life_is_renewed_unless_it_has_no_end() {
 }
 
 #[test]
+fn a_box_lives_on_with_the_requests_to_its_ports_if_its_maker_wants() {
+    let server = Server::new();
+    let extensions = json!({ "access.renew.extend.seconds": "300" });
+    let id = server.create(json!({ "timeout": 60, "extensions": extensions }));
+    let plain = server.create(json!({ "timeout": 60 }));
+    let expires = |id: &str| server.get(&format!("/v1/sandboxes/{id}")).json()["expiresAt"].clone();
+    let (first, of_plain) = (expires(&id), expires(&plain));
+    let skip = [("opensandbox-access-renew", "skip")];
+    assert_eq!(server.request("GET", &execd(&id, "/ping"), &skip, b"").status, 200);
+    assert_eq!(expires(&id), first, "whoever looks without a wish changes nothing");
+    assert_eq!(server.get(&execd(&id, "/ping")).status, 200);
+    assert_eq!(server.get(&execd(&plain, "/ping")).status, 200);
+    let later = expires(&id);
+    assert!(later.as_str() > first.as_str(), "{first} {later}");
+    assert_eq!(expires(&plain), of_plain);
+    let wrong = json!({ "image": { "uri": "host" }, "extensions": { "access.renew.extend.seconds": "5" } });
+    server.send("POST", "/v1/sandboxes", &wrong).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+}
+
+#[test]
 fn a_box_is_paused_with_its_files_and_goes_on() {
     let server = Server::new();
     let id = server.create(json!({}));
@@ -248,6 +268,13 @@ fn ports_have_endpoints_and_the_policy_is_told() {
         let allow = server.send("PATCH", &path, &json!([{ "action": "allow", "target": "x" }]));
         allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     }
+    for path in ["/credential-vault", "/credential-vault/credentials/x"] {
+        let vault = server.get(&format!("/v1/sandboxes/{id}/proxy/18080{path}"));
+        vault.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
+    }
+    let signed = format!("/v1/sandboxes/{id}/endpoints/8000?expires=4000000000");
+    server.get(&signed).assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
+    server.get(&format!("{signed}&use_server_proxy=true")).assert_error(400, "SANDBOX::INVALID_PARAMETER");
     server.get(&format!("/v1/sandboxes/{id}/proxy/8000/")).assert_error(502, "BACKEND_CONNECTION_FAILED");
 }
 
@@ -263,6 +290,10 @@ fn what_is_not_there_says_so_in_the_same_shape() {
     assert_eq!(server.get("/ready").json()["boxes"], 0);
     let event = json!({ "eventType": "sandbox.create", "createDurationMs": 1, "success": true });
     assert_eq!(server.send("POST", "/v1/metrics/events", &event).status, 204);
+    let other = json!({ "eventType": "sandbox.sing", "createDurationMs": 1, "success": true });
+    server.send("POST", "/v1/metrics/events", &other).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    let told = server.get("/metrics").text();
+    assert!(told.contains("glasshouse_client_creates_total{success=\"true\"} 1\n"), "{told}");
 }
 
 #[test]

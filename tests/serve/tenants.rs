@@ -1,6 +1,6 @@
 //! Keys, tenants, and what each may do.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use glasshouse_tests::{House, Mode};
@@ -281,6 +281,53 @@ fn clients_that_do_not_finish_a_body_are_let_go_of() {
     stream.read_to_end(&mut answer).unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn clients_that_do_not_take_their_answer_are_let_go_of_and_their_commands_go_on() {
+    let server = server(House::new(Mode::all()[0]), "[bounds]\nanswer_timeout_ms = 200");
+    let id = server.create(json!({}));
+    server.lines(&id, "mkfifo /tmp/over");
+    // More than all that is between the command and its client can hold.
+    let line = json!({ "command": "head -c 50000000 /dev/zero | tr '\\0' '\\n'; echo over > /tmp/over" });
+    let json = [("content-type", "application/json")];
+    let mut slow = server.open("POST", &execd(&id, "/command"), &json, line.to_string().as_bytes());
+    assert_eq!(server.lines(&id, "cat /tmp/over"), ["over"]);
+    // What comes is what was on its way, and no end.
+    let mut got = Vec::new();
+    let _ = slow.read_to_end(&mut got);
+    assert!(!String::from_utf8_lossy(&got).contains("execution_complete"));
+}
+
+#[test]
+fn what_happens_is_told_in_lines_with_the_ids_of_requests() {
+    let house = House::new(Mode::all()[0]);
+    let (file, log) = (house.path().join("serve.toml"), house.path().join("log"));
+    std::fs::write(&file, "listen = \"127.0.0.1:0\"\nlog = \"calls\"").unwrap();
+    let mut command = house.glass(&["serve", "--config", file.to_str().unwrap()]);
+    command.stderr(std::fs::File::create(&log).unwrap()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let mut server = Server::at(child, url.trim(), house);
+    let named = |id: &'static str| [("x-request-id", id), ("content-type", "application/json")];
+    let missing = json!({ "image": { "uri": "127.0.0.1:1/none" } }).to_string();
+    server.request("GET", "/v1/sandboxes?secret=hidden", &named("first"), b"");
+    let failed = server.request("POST", "/v1/sandboxes", &named("second"), missing.as_bytes());
+    failed.assert_error(500, "DOCKER::SANDBOX_IMAGE_PULL_FAILED");
+    assert_eq!(server.stop(), Some(0));
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(!text.contains("hidden"), "{text}");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |what: &str| {
+        lines.iter().find(|line| line["what"] == what).unwrap_or_else(|| panic!("{what}: {text}"))
+    };
+    assert_eq!((&told("call")["request_id"], &told("call")["status"]), (&json!("first"), &json!(200)));
+    let failed = told("failed");
+    assert_eq!((&failed["request_id"], &failed["level"]), (&json!("second"), &json!("error")));
+    assert!(failed["message"].as_str().unwrap().contains("127.0.0.1:1/none"), "{failed}");
+    told("serving");
+    told("stopped");
 }
 
 #[test]

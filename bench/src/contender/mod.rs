@@ -5,6 +5,7 @@ pub(crate) mod docker;
 mod glass;
 mod oci;
 mod process;
+mod served;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::report::{Measure, Mode};
 use crate::stage::Stage;
 use docker::Engine;
 pub(crate) use process::CommandLine;
+use served::Served;
 
 /// What everybody runs: a program that does nothing, and one that takes a while to get there.
 const TRUE: [&str; 1] = ["/bin/true"];
@@ -45,6 +47,8 @@ pub(crate) enum Turn {
     FreshBox(Vec<String>),
     /// A command runs in the live box, over the connection that is there.
     LiveBox(Vec<String>),
+    /// The same over HTTP, over a connection that is kept.
+    Served(Box<Served>),
     /// The same two in containers.
     FreshContainer(Vec<String>),
     /// A command runs in the live container.
@@ -58,6 +62,7 @@ impl Turn {
             Turn::Process(line) => Ok(vec![line.time()?]),
             Turn::FreshBox(argv) => glass::fresh(stage, crate::stage::spec(), argv).await,
             Turn::LiveBox(argv) => glass::live(&stage.live, argv).await,
+            Turn::Served(served) => Ok(vec![served.time()?]),
             Turn::FreshContainer(argv) => glass::fresh(stage, crate::stage::contained(), argv).await,
             Turn::LiveContainer(argv) => match &stage.contained {
                 Ok(contained) => glass::live(contained, argv).await,
@@ -108,6 +113,10 @@ pub(crate) fn field(stage: &Stage, mode: Mode, options: &Options) -> Field {
     add(&[(Measure::Exec, "bare")], &|| expected(tried(CommandLine::new(&TRUE))));
     add(&[(Measure::Exec, "docker")], &|| docker(&Engine::exec));
     add(&glass::LIVE_ROWS, &|| Ok(Turn::LiveBox(owned(&TRUE))));
+    add(&[(Measure::Exec, "http")], &|| match Served::start(stage, &TRUE) {
+        Ok(served) => Ok(Turn::Served(Box::new(served))),
+        Err(error) => Err(Absent::Failed(format!("{error:#}"))),
+    });
     add(&[(Measure::Exec, "in-container")], &|| contained(Turn::LiveContainer(owned(&TRUE))));
     add(&[(Measure::Exec, "program")], &|| own(glass::exec_line(stage, &TRUE)));
 

@@ -14,6 +14,7 @@ use glasshouse_linux::rustix::fs::{
 };
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
+use glasshouse_linux::rustix::process::{Gid, Uid};
 use glasshouse_linux::{descriptor, identity, process, rustix, tree};
 use glasshouse_protocol::limits::{
     DATA_CHUNK_MAX, FRAME_COST, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT,
@@ -118,6 +119,18 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             // By our own descriptor, which is the one link of /proc that can be trusted.
             let place = format!("/proc/self/fd/{}", file.as_raw_fd());
             told("change the mode of", &path, fs::chmodat(CWD, place.as_str(), mode, AtFlags::empty()))?;
+            done(0)
+        }
+        FileOp::Chown { path, owner, group } => {
+            let path = full(cwd, &path)?;
+            // To the kernel this number says that nothing is to change; whoever says it means something else.
+            if [owner, group].contains(&Some(u32::MAX)) {
+                return told("change the owner of", &path, Err(Errno::INVAL));
+            }
+            let file = told("change the owner of", &path, open_inside(&path, OFlags::PATH, Mode::empty()))?;
+            let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+            let given = fs::chownat(&file, c"", owner, group, AtFlags::EMPTY_PATH);
+            told("change the owner of", &path, given)?;
             done(0)
         }
         FileOp::TarOut { path } => Ok(Outcome::Work(FileOp::TarOut { path: full(cwd, &path)? })),
@@ -429,7 +442,7 @@ impl Upload {
         if let Some(old) = &old {
             check_regular("write", &path, old)?;
         }
-        let bits = mode.or(old.map(|old| old.st_mode)).unwrap_or(0o644) & 0o777;
+        let bits = mode.or(old.as_ref().map(|old| old.st_mode)).unwrap_or(0o644) & 0o777;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut attempt = 0u32;
         let (file, temporary) = loop {
@@ -443,6 +456,11 @@ impl Upload {
         };
         let replaces = Some(Replacement { dir, temporary, name: name.to_owned() });
         let upload = Upload { file: file.into(), replaces, written: 0, credit: STDIN_CREDIT };
+        if let Some(old) = &old {
+            // Whose it was it stays, as if it had been written over. Who may not give files away has a file of his own then.
+            let owner = (Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+            let _ = fs::fchown(&upload.file, owner.0, owner.1);
+        }
         told("write", &path, fs::fchmod(&upload.file, Mode::from_raw_mode(bits)))?;
         Ok(upload)
     }

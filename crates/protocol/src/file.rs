@@ -89,6 +89,17 @@ pub enum FileOp {
         /// The bits.
         mode: u32,
     },
+    /// Give it to another owner, or another group, or both; a link at the end is followed. Since version 5.
+    Chown {
+        /// Which.
+        path: String,
+        /// The number of the user; without it, the owner stays.
+        #[serde(default)]
+        owner: Option<u32>,
+        /// The number of the group; without it, the group stays.
+        #[serde(default)]
+        group: Option<u32>,
+    },
     /// Send a tree as a tar stream.
     TarOut {
         /// A directory or a file.

@@ -7,7 +7,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

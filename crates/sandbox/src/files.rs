@@ -124,6 +124,13 @@ impl Sandbox {
         self.change("chmod", path, FileOp::Chmod { path: path.into(), mode }, asked).await
     }
 
+    /// Gives a file to another owner, or another group, or both, by their numbers in the box. Only root of a box that has
+    /// several users can.
+    pub async fn chown(&self, path: &str, owner: Option<u32>, group: Option<u32>) -> Result<()> {
+        let asked = json!({ "op": "chown", "path": path, "owner": owner, "group": group });
+        self.change("chown", path, FileOp::Chown { path: path.into(), owner, group }, asked).await
+    }
+
     /// Copies a file or a tree into the box, as `cp -r` would: into `to` if that is a directory, else as `to`.
     pub async fn copy_in(&self, from: &Path, to: &str) -> Result<()> {
         let meta = std::fs::metadata(from).context(format_args!("read {}", from.display()))?;
@@ -325,11 +332,11 @@ impl Sandbox {
     }
 
     async fn open(&self, file: FileOp) -> Result<Stream> {
-        self.driver.line.link().await?.open(&Request::File { file, user: None }).await
+        self.driver.line.link().await?.open(&Request::File { file, user: self.user() }).await
     }
 
     async fn file(&self, file: FileOp) -> Result<FileResult> {
-        match self.driver.line.link().await?.call(&Request::File { file, user: None }).await? {
+        match self.driver.line.link().await?.call(&Request::File { file, user: self.user() }).await? {
             Reply::File(result) => Ok(result),
             other => Err(client::unexpected(&other)),
         }
@@ -346,11 +353,14 @@ impl Sandbox {
         op: &'static str,
         path: &str,
         bytes: Option<u64>,
-        asked: Value,
+        mut asked: Value,
         result: Result<()>,
     ) -> Result<()> {
         let result = self.told(op, path, bytes, result).await;
         if self.takes_steps() {
+            if let Some(user) = self.user() {
+                asked["user"] = user.into();
+            }
             let error = result.as_ref().err().map(ToString::to_string);
             let exit_code = Some(i32::from(error.is_some()));
             let tool = Some(FILE_STEP.to_owned());

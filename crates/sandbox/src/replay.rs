@@ -342,7 +342,8 @@ impl Replay<'_> {
 
     /// What a caller did to files. That it fails is a part of what is compared.
     async fn file(&self, params: &Map<String, Value>) -> Result<()> {
-        let sandbox = &self.sandbox;
+        let user = params.get("user").and_then(Value::as_str);
+        let sandbox = &user.map_or_else(|| self.sandbox.clone(), |user| self.sandbox.as_user(user));
         let done = match FileStep::of(params)? {
             FileStep::Write { path, content, mode, parents } => {
                 sandbox.replace_file(path, &content, mode, parents).await
@@ -353,6 +354,7 @@ impl Replay<'_> {
             FileStep::Move { from, to, overwrite } => sandbox.move_file(from, to, overwrite).await,
             FileStep::Remove { path, recursive } => sandbox.remove_file(path, recursive).await,
             FileStep::Chmod { path, mode } => sandbox.chmod(path, mode).await,
+            FileStep::Chown { path, owner, group } => sandbox.chown(path, owner, group).await,
         };
         match done {
             Err(e) if matches!(e.kind(), ErrorKind::Gone) => Err(e),
@@ -370,13 +372,16 @@ enum FileStep<'a> {
     Move { from: &'a str, to: &'a str, overwrite: bool },
     Remove { path: &'a str, recursive: bool },
     Chmod { path: &'a str, mode: u32 },
+    Chown { path: &'a str, owner: Option<u32>, group: Option<u32> },
 }
 
 impl<'a> FileStep<'a> {
     fn of(params: &'a Map<String, Value>) -> Result<FileStep<'a>> {
         let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
         let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
-        let mode = params.get("mode").and_then(Value::as_u64).map(|mode| mode as u32);
+        let number =
+            |name: &str| params.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+        let mode = number("mode");
         let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
         let content = || tree::content_of(params).ok_or_else(lost);
         let path = text("path");
@@ -394,6 +399,7 @@ impl<'a> FileStep<'a> {
             "move" => FileStep::Move { from: text("from"), to: text("to"), overwrite: flag("overwrite") },
             "remove" => FileStep::Remove { path, recursive: flag("recursive") },
             "chmod" => FileStep::Chmod { path, mode: mode.unwrap_or_default() },
+            "chown" => FileStep::Chown { path, owner: number("owner"), group: number("group") },
             other => {
                 let message =
                     format!("{other:?} of {path} cannot be done again: the record does not hold the files");

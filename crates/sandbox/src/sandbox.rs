@@ -20,6 +20,8 @@ pub struct Sandbox {
     house: Sandboxes,
     /// What is done through this is a part of a step, and no step by itself.
     within: bool,
+    /// As whom files are touched and commands run, unless they say otherwise.
+    user: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -30,12 +32,23 @@ impl std::fmt::Debug for Sandbox {
 
 impl Sandbox {
     pub(crate) fn new(info: SandboxInfo, driver: Handle, house: Sandboxes) -> Sandbox {
-        Sandbox { info: Arc::new(info), driver, house, within: false }
+        Sandbox { info: Arc::new(info), driver, house, within: false, user: None }
     }
 
     /// The same box, for what a tool does in it: only the call of the tool is a step.
     pub(crate) fn within_step(&self) -> Sandbox {
         Sandbox { within: true, ..self.clone() }
+    }
+
+    /// The same box, whose files are touched as another of its users (`name`, `uid`, `name:group` or `uid:gid`), and whose
+    /// commands run as him unless they say otherwise.
+    pub fn as_user(&self, user: &str) -> Sandbox {
+        Sandbox { user: Some(user.into()), ..self.clone() }
+    }
+
+    /// As whom files are touched; without one, the box's user.
+    pub(crate) fn user(&self) -> Option<String> {
+        self.user.as_deref().map(str::to_owned)
     }
 
     /// Whether what is done through this is a step by itself, and steps are recorded.
@@ -66,6 +79,8 @@ impl Sandbox {
     /// Runs a command. A program that cannot be started is no error: it is the command's end.
     pub async fn exec(&self, spec: ExecSpec) -> Result<Exec> {
         let step = !self.within;
+        let user = spec.user.or_else(|| self.user());
+        let spec = ExecSpec { user, ..spec };
         self.driver.act(|answer| Act::Exec { spec: Box::new(spec), step, answer }).await?
     }
 

@@ -15,6 +15,7 @@ use toml::{Table, Value};
 use crate::dialect::mcp::McpConfig;
 use crate::error::{Error, Result};
 use crate::keys::{Keys, check_name};
+use crate::log::LogLevel;
 use crate::telemetry::Collector;
 
 /// All settings, with what they mean and what holds without a word.
@@ -44,6 +45,10 @@ pub struct Config {
     pub timeout_max: Duration,
     /// MCP at `/mcp`, and what agents may do there.
     pub mcp: Option<McpConfig>,
+    /// Whether requests to a box's ports let it live longer, if its maker wants that.
+    pub renew_on_access: bool,
+    /// What is told as it happens.
+    pub log: LogLevel,
     /// Whether every call is written down.
     pub audit: bool,
     /// OpenTelemetry.
@@ -80,6 +85,8 @@ pub struct Bounds {
     pub header_timeout_ms: u64,
     /// The longest pause in a body.
     pub body_timeout_ms: u64,
+    /// The longest pause in which a client takes nothing of its answer.
+    pub answer_timeout_ms: u64,
     /// What requests have when the server is told to stop.
     pub stop_timeout_ms: u64,
 }
@@ -113,6 +120,8 @@ struct File {
     volumes: Vec<PathBuf>,
     box_timeout_max_s: u64,
     mcp: bool,
+    renew_on_access: bool,
+    log: LogLevel,
     audit: bool,
     telemetry: Telemetry,
     bounds: Bounds,
@@ -165,6 +174,8 @@ impl Config {
             volumes: file.volumes,
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
+            renew_on_access: file.renew_on_access,
+            log: file.log,
             audit: file.audit,
             telemetry: file.telemetry,
             bounds: file.bounds,
@@ -203,12 +214,14 @@ impl Config {
                 "cannot use this key: it has to be at least {KEY_LENGTH_MIN} letters, digits or signs, without spaces"
             )));
         }
-        let Bounds { connections, json_bytes, header_timeout_ms, body_timeout_ms, .. } = self.bounds;
+        let Bounds { connections, json_bytes, header_timeout_ms, body_timeout_ms, answer_timeout_ms, .. } =
+            self.bounds;
         if connections == 0
             || connections > CONNECTIONS_MAX
             || json_bytes == 0
             || header_timeout_ms == 0
             || body_timeout_ms == 0
+            || answer_timeout_ms == 0
         {
             let message = "cannot use these settings: connections (at most 65536), json_bytes and the time-outs \
                            have to be at least 1";
@@ -323,6 +336,8 @@ mod tests {
             "[tenants.\"../x\"]\nboxes = 1",
             "listen = 7",
             "listen = \"here\"",
+            "log = \"all\"",
+            "[bounds]\nanswer_timeout_ms = 0",
             "runtime = \"process\"",
             "[bounds]\nconnections = 0",
             "[allowance]\nrequests_per_s = -1.0",

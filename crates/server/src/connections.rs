@@ -1,13 +1,16 @@
 //! Connections: taken one by one, bounded in number, and let go of when nothing comes over them.
 //!
 //! A client has so long for the head of a request, and as long for the next one. What it sends as a body may pause as long
-//! as is said, too. An answer may take as long as it wants: a command may run for days. What becomes something else than
-//! HTTP keeps its place among the connections for as long as it lives (`Held`).
+//! as is said, too. An answer may take as long as it wants: a command may run for days; but a client that does not take
+//! what there is of it is not waited for without end (`Patient`). What becomes something else than HTTP keeps its place
+//! among the connections for as long as it lives (`Held`).
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,8 +21,10 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use crate::config::Bounds;
@@ -83,6 +88,8 @@ pub(crate) async fn serve(
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(bounds.header_timeout_ms));
+        let pause = Duration::from_millis(bounds.answer_timeout_ms);
+        let stream = Patient { stream, pause, waiting: None };
         let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut stopped = stopping.subscribe();
         tokio::spawn(async move {
@@ -127,4 +134,68 @@ fn timed(body: Incoming, pause: Duration) -> Body {
         }
     };
     Body::from_stream(futures_util::stream::unfold(pieces, next))
+}
+
+/// A connection that fails when its client takes nothing for too long.
+struct Patient {
+    stream: TcpStream,
+    pause: Duration,
+    /// Something could not be sent; this is when that has been so for too long.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patient {
+    /// Looks at how sending went.
+    fn sent<T>(&mut self, context: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.waiting = None;
+            return sent;
+        }
+        let pause = self.pause;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+        ready!(waiting.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no more")))
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sent(context, sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.sent(context, sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }

@@ -19,6 +19,9 @@ pub(crate) struct Counters {
     in_flight: AtomicU64,
     limited: AtomicU64,
     refused: AtomicU64,
+    /// Boxes that callers say they could use, and could not; and how long they waited for the first.
+    created: [AtomicU64; 2],
+    created_us: AtomicU64,
 }
 
 impl Default for Counters {
@@ -31,6 +34,8 @@ impl Default for Counters {
             in_flight: AtomicU64::new(0),
             limited: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            created: Default::default(),
+            created_us: AtomicU64::new(0),
         }
     }
 }
@@ -73,6 +78,16 @@ impl Counters {
             429 => drop(self.limited.fetch_add(1, Ordering::Relaxed)),
             401 | 403 => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
             _ => {}
+        }
+    }
+
+    /// A caller says that he made a box, or could not, and how long that took for him.
+    pub(crate) fn created(&self, success: bool, took: Duration) {
+        self.created[usize::from(!success)].fetch_add(1, Ordering::Relaxed);
+        if success {
+            // What is not true cannot make the sum go over.
+            let us = u64::try_from(took.as_micros()).unwrap_or(0).min(24 * 3600 * 1_000_000);
+            self.created_us.fetch_add(us, Ordering::Relaxed);
         }
     }
 
@@ -119,6 +134,14 @@ impl Counters {
             head(&mut text, name, kind, about);
             let _ = writeln!(text, "glasshouse_{name} {value}");
         }
+        let about = "Boxes that callers say they made, and whether they could use them";
+        head(&mut text, "client_creates_total", "counter", about);
+        for (success, count) in [true, false].iter().zip(&self.created) {
+            let _ = writeln!(text, "glasshouse_client_creates_total{{success=\"{success}\"}} {}", get(count));
+        }
+        head(&mut text, "client_create_seconds_total", "counter", "How long callers say that this took");
+        let _ =
+            writeln!(text, "glasshouse_client_create_seconds_total {}", get(&self.created_us) as f64 / 1e6);
         for Told { name, about, values } in more {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             head(&mut text, name, kind, about);
@@ -141,6 +164,8 @@ mod tests {
         counters.answered(200, Duration::from_micros(700));
         counters.answered(429, Duration::from_secs(100));
         counters.answered(999, Duration::ZERO);
+        counters.created(true, Duration::from_millis(1500));
+        counters.created(false, Duration::from_secs(9));
         let text = counters.told(&[Told {
             name: "boxes",
             about: "Boxes",
@@ -154,6 +179,9 @@ mod tests {
             "glasshouse_requests_in_flight 1",
             "glasshouse_rate_limited_total 1",
             "glasshouse_boxes{state=\"running\"} 3",
+            "glasshouse_client_creates_total{success=\"true\"} 1",
+            "glasshouse_client_creates_total{success=\"false\"} 1",
+            "glasshouse_client_create_seconds_total 1.5",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

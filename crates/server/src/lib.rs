@@ -20,6 +20,7 @@ mod door;
 mod error;
 mod keys;
 mod limits;
+mod log;
 mod random;
 mod reading;
 mod sessions;
@@ -32,11 +33,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use glasshouse_sandbox::Sandboxes;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 pub use config::{Allowance, Bounds, Config, DEFAULT_CONFIG, TENANT_IN_PATHS, Telemetry};
 pub use error::{Error, Result};
 pub use keys::{KeyInfo, Keys};
+pub use log::LogLevel;
 
 pub use dialect::mcp::{McpConfig, serve_stdio};
 
@@ -62,6 +65,11 @@ impl Server {
         Ok(Server { house, config, service })
     }
 
+    /// Says what happens, as the settings want it, from now on.
+    pub fn log_to(&self, sink: impl std::io::Write + Send + 'static) -> Result<()> {
+        self.service.log().open(sink)
+    }
+
     /// Serves until `stop` comes; then takes nothing new, and waits a little for what is under way.
     ///
     /// Boxes stay when it ends: whoever serves the same state directory next finds them.
@@ -74,10 +82,16 @@ impl Server {
             None => Router::new(),
         };
         let others = mcp.merge(viewer::routes(house, service.clone()));
-        connections::serve(listener, opensandbox::router(service, others), config.bounds, stop).await;
+        service.log().info("serving", || json!({ "listen": config.listen.to_string() }));
+        connections::serve(listener, opensandbox::router(service.clone(), others), config.bounds, stop).await;
+        service.log().info("stopped", || json!({}));
         reaper.abort();
         telemetry.abort();
         // In a thread that may wait; how it went is told nowhere any more.
-        let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+        let flush = move || {
+            audit.flush();
+            service.log().flush();
+        };
+        let _ = tokio::task::spawn_blocking(flush).await;
     }
 }

@@ -50,6 +50,8 @@ pub(crate) const CALLERS_KEPT: usize = 10_000;
 pub(crate) const AUDIT_WAITING: usize = 4096;
 /// The file of the audit, before it is turned over.
 pub(crate) const AUDIT_BYTES: u64 = 64 << 20;
+/// Lines of the log that wait to be written.
+pub(crate) const LOG_WAITING: usize = 1024;
 /// A path in the audit.
 pub(crate) const AUDIT_PATH_BYTES: usize = 512;
 /// The longest request id of a caller's that is said again.
@@ -60,6 +62,8 @@ pub(crate) const PAGE_MAX: usize = 200;
 pub(crate) const PAGE: usize = 20;
 /// The shortest life that a caller may ask for a box, in seconds.
 pub(crate) const TIMEOUT_MIN_S: u64 = 60;
+/// Requests let a box live longer no more often than this.
+pub(crate) const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.
 pub(crate) const OUTPUT_PIECES: usize = 16;
 /// The longest line of output that is told as one.

@@ -64,6 +64,9 @@ async def commands(sandbox):
     assert texts((await run("pwd; echo $X; id -u", opts=options)).logs.stdout) == ["/tmp", "y", "1000"]
     await sandbox.commands.set_env("KEPT", "it's \"kept\"\nhere")
     assert texts((await run('echo "$KEPT"')).logs.stdout) == ["it's \"kept\"", "here"]
+    for value in ["cost $5 ${HOME} tail", "line1\nline2", "a=b=c", "it's fine", "", "last"]:
+        await sandbox.commands.set_env("AGAIN", value)
+        assert "\n".join(texts((await run('printf "[%s]" "$AGAIN"')).logs.stdout)) == f"[{value}]", value
     late = await run("sleep 1000", opts=RunCommandOpts(timeout=timedelta(milliseconds=50)))
     assert late.exit_code == -1, late
 
@@ -140,8 +143,28 @@ async def files(sandbox):
         raise AssertionError("it is gone")
     except SandboxApiException as error:
         assert error.status_code == 404, error
+    # A directory that its mode closes to all is no hindrance to root, and files get other owners and keep them.
+    await files.create_directories([WriteEntry(path="/tour/shut", mode=644)])
+    await files.write_files([WriteEntry(path="/tour/given", data="1", owner="nobody", group="nogroup", mode=755)])
+    given = (await files.get_file_info(["/tour/given"]))["/tour/given"]
+    assert (given.owner, given.group, given.mode) == ("nobody", "nogroup", 755), given
+    await files.write_file("/tour/plain", "2")
+    await files.set_permissions([SetPermissionEntry(path="/tour/plain", mode=600, owner="nobody", group="nogroup")])
+    plain = (await files.get_file_info(["/tour/plain"]))["/tour/plain"]
+    assert (plain.owner, plain.group, plain.mode) == ("nobody", "nogroup", 600), plain
+    await files.move_files([MoveEntry(src="/tour/given", dest="/tour/shut/given")])
+    assert await files.read_file("/tour/shut/given") == "1"
     await files.delete_directories(["/tour"])
     assert (await sandbox.commands.run("test ! -e /tour")).exit_code == 0
+    theirs = sandbox.files_with_identity(1234, 77)
+    await theirs.write_file("/tmp/theirs/file", "of 1234", mode=600)
+    assert texts((await sandbox.commands.run("stat -c '%u %g' /tmp/theirs/file")).logs.stdout) == ["1234 77"]
+    assert await theirs.read_file("/tmp/theirs/file") == "of 1234"
+    try:
+        await theirs.write_file("/root/file", "x")
+        raise AssertionError("that is not his")
+    except SandboxApiException as error:
+        assert error.status_code == 500, error
 
 
 async def states(sandbox, config):

@@ -62,6 +62,7 @@ impl Serve {
         let address = listener.local_addr().context("cannot tell where connections are taken")?;
         let config = Config { listen: address, ..config };
         let server = Server::open(house, config).await?;
+        server.log_to(std::io::stderr())?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = server.serve(listener, async {
             // Whoever is gone without a word wants us to end as well.

@@ -385,8 +385,9 @@ impl Agent {
                 return Ok(());
             }
         };
-        // Without the right to change users there is nobody else to be.
-        let outcome = files::as_user(ids.filter(|&(uid, _)| uid != self.own_uid), || {
+        // Without the right to change users there is nobody else to be. Root as its own group needs no change, and keeps
+        // the rights of the guest to files.
+        let outcome = files::as_user(ids.filter(|&ids| ids != (self.own_uid, self.own_gid)), || {
             files::perform(op, &self.config.cwd)
         })?;
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };

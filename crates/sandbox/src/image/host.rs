@@ -17,7 +17,7 @@ use crate::snapshot::layers;
 use crate::spec::Image;
 
 /// Counted up when what the layer holds changes.
-const LAYER_VERSION: u32 = 3;
+const LAYER_VERSION: u32 = 4;
 /// Top-level names that are the host's programs.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files and trees of the host's /etc that programs need and that hold no secret.
@@ -41,6 +41,7 @@ const COPIED_BY_NAME_MAX: usize = 16;
 const COPY_ENTRIES_MAX: usize = 20_000;
 
 const USER_ID: u32 = 1000;
+const ROOT_ID: u32 = 0;
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
     user:x:1000:1000:user:/home/user:/bin/bash\n\
@@ -145,9 +146,10 @@ fn fill(root: &Path) -> std::io::Result<()> {
     dir("tmp", 0o1777)?;
     dir("var/tmp", 0o1777)?;
     dir("root", 0o700)?;
-    for owned in [dir("home/user", 0o755)?, dir("workspace", 0o755)?] {
+    // Root of a box has no rights over files but its own, so where work is done it is let in by its group.
+    for (owned, group) in [(dir("home/user", 0o755)?, USER_ID), (dir("workspace", 0o775)?, ROOT_ID)] {
         // Without privilege all files are the box's one user's anyway.
-        let _ = chown(&owned, Some(USER_ID), Some(USER_ID));
+        let _ = chown(&owned, Some(USER_ID), Some(group));
     }
     for name in PROGRAMS {
         let host = Path::new("/").join(name);

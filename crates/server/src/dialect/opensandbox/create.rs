@@ -18,6 +18,18 @@ use crate::limits::TIMEOUT_MIN_S;
 /// The extension that says what is put on record of a box.
 const RECORDING: &str = "glasshouse.recording";
 
+/// The extension that says how long a box lives on from a request to one of its ports on, in seconds.
+pub(crate) const RENEW: &str = "access.renew.extend.seconds";
+/// What it may say.
+const RENEW_S: std::ops::RangeInclusive<u64> = 300..=86_400;
+
+/// The variable that names the file of variables.
+const ENV_FILE: &str = "EXECD_ENVS";
+/// The label of a box that says so, too: what a box's variables are is not told outside of it.
+pub(crate) const ENV_FILE_LABEL: &str = "opensandbox.io/env-file";
+/// A variable that the protocol keeps for itself.
+const RESERVED_ENV: &str = "OPENSANDBOX_LIFECYCLE";
+
 /// A box that can be made.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -39,7 +51,14 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
     if let Some(at) = expires_ms {
         labels.insert(EXPIRES_LABEL.to_owned(), at.to_string());
     }
+    renewal_s(request.extensions.as_ref().unwrap_or(&BTreeMap::new()))?;
     let env = request.env.unwrap_or_default();
+    if env.contains_key(RESERVED_ENV) {
+        return Err(Fault::invalid(format!("the variable {RESERVED_ENV} is the server's own")));
+    }
+    if let Some(Some(file)) = env.get(ENV_FILE).filter(|file| file.as_deref().is_some_and(is_plain_path)) {
+        labels.insert(ENV_FILE_LABEL.to_owned(), file.clone());
+    }
     let spec = SandboxSpec {
         // As in the containers that callers know: the host's image has an ordinary user otherwise.
         user: matches!(image, Image::Host).then(|| "root".to_owned()),
@@ -95,6 +114,17 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         )));
     }
     offline(request.network_policy.as_ref())
+}
+
+/// How long a box lives on from a request on, if its maker has said so.
+pub(crate) fn renewal_s(extensions: &BTreeMap<String, String>) -> Answer<Option<u64>> {
+    let Some(said) = extensions.get(RENEW) else { return Ok(None) };
+    let seconds = said.parse().ok().filter(|seconds| RENEW_S.contains(seconds));
+    let wrong = || {
+        let (least, most) = (RENEW_S.start(), RENEW_S.end());
+        Fault::invalid(format!("{RENEW} has to be from {least} to {most} seconds, and is {said:?}"))
+    };
+    seconds.map(Some).ok_or_else(wrong)
 }
 
 /// What is put on record: what the caller says, or the settings.
@@ -177,6 +207,11 @@ fn entrypoint(asked: Option<Vec<String>>) -> Answer<Vec<String>> {
         return Err(Fault::new(StatusCode::BAD_REQUEST, "DOCKER::INVALID_ENTRYPOINT", message));
     }
     Ok(entrypoint)
+}
+
+/// Whether this is a whole path, of a length that a file of ours can hold.
+fn is_plain_path(path: &str) -> bool {
+    path.starts_with('/') && path.len() <= 4096 && !path.contains('\0')
 }
 
 /// Whether an entrypoint does nothing but keep a container alive. A box lives without that; with a process in it, every
@@ -329,6 +364,9 @@ mod tests {
             (r#""resourceLimits":{"gpu":"1"}"#, 501),
             (r#""platform":{"os":"windows","arch":"amd64"}"#, 501),
             (r#""extensions":{"poolRef":"p"}"#, 501),
+            (r#""env":{"OPENSANDBOX_LIFECYCLE":"x"}"#, 400),
+            (r#""extensions":{"access.renew.extend.seconds":"299"}"#, 400),
+            (r#""extensions":{"access.renew.extend.seconds":"soon"}"#, 400),
         ] {
             let fault = request(&format!(r#"{{"image":{{"uri":"host"}},{more}}}"#)).unwrap_err();
             assert_eq!(fault.status().as_u16(), status, "{more}");

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::create::offline;
-use super::fault::Answer;
+use super::fault::{Answer, Fault};
 use super::model::{ErrorResponse, NetworkPolicy, NetworkRule, PolicyStatus};
 use super::query::{Body, MaybeBody};
 use super::{Service, Shared};
@@ -22,6 +23,12 @@ pub(super) fn sidecar() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(sidecar_get, sidecar_post, sidecar_put, sidecar_patch, sidecar_delete))
         .routes(routes!(healthz))
+        .route("/credential-vault", any(vault))
+        .route("/credential-vault/{*rest}", any(vault))
+}
+
+async fn vault() -> Fault {
+    Fault::unsupported("this server has no credential vault: sandboxes have no network to use credentials in")
 }
 
 /// Whom a box may talk to

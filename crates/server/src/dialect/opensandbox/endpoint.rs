@@ -52,6 +52,9 @@ async fn endpoint(
     };
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
     if query.get("expires").is_some() {
+        if matches!(query.get("use_server_proxy"), Some("true" | "1")) {
+            return Err(Fault::invalid("ask for a signed route or for the server's proxy, not for both"));
+        }
         return Err(Fault::unsupported("this server has no signed routes"));
     }
     service.rooms.info(&id).await?;

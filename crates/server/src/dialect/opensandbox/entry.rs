@@ -10,10 +10,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use serde_json::json;
 
-use super::fault::{Answer, Fault};
+use super::fault::{Answer, Fault, Said};
 use super::proxy::Foreign;
-use super::{Service, Shared, endpoint, snapshot};
+use super::{Service, Shared, cors, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::Peer;
 use crate::door::{self, Caller};
@@ -29,25 +30,32 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.to_string());
-    let admitted = admit(&service, &parts);
+    // Of a server whose keys cannot be read nothing is said to other pages.
+    let from_page = parts.headers.contains_key(header::ORIGIN) && service.needs_key().unwrap_or(false);
+    let asked = if from_page { cors::asked(&method, &parts.headers) } else { None };
+    let admitted = if asked.is_some() { Ok(Caller::default()) } else { admit(&service, &parts) };
     let caller = admitted.as_ref().ok().cloned();
     let allowed = match admitted {
+        Ok(caller) if asked.is_some() => Ok(caller),
         Ok(caller) => may(&service, &mut parts, &caller).await.map(|()| caller),
         Err(fault) => Err(fault),
     };
-    let mut response = match allowed {
-        Ok(caller) => {
+    let mut response = match (allowed, asked) {
+        (Ok(_), Some(answer)) => answer,
+        (Ok(caller), None) => {
+            renew(&service, &parts, &path);
             parts.extensions.insert(caller);
             let response = next.run(Request::from_parts(parts, body)).await;
             // Other protocols have their own errors.
             if path.starts_with("/mcp") { response } else { in_our_shape(response).await }
         }
-        Err(fault) => fault.into_response(),
+        (Err(fault), _) => fault.into_response(),
     };
+    let foreign = response.extensions().get::<Foreign>().is_some();
     let took = begun.elapsed();
     service.counters.answered(response.status().as_u16(), took);
     let cut = path.char_indices().nth(AUDIT_PATH_BYTES).map_or(path.len(), |(at, _)| at);
-    service.audit.record(Call {
+    let call = Call {
         request_id: id.to_str().unwrap_or_default(),
         key: caller.as_ref().and_then(|caller| caller.key.as_deref()),
         tenant: caller.as_ref().and_then(|caller| caller.tenant.as_deref()),
@@ -56,11 +64,51 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
         path: &path[..cut],
         status: response.status().as_u16(),
         took_us: took.as_micros() as u64,
-    });
+    };
+    service.audit.record(call);
+    say(&service, call, response.extensions().get::<Said>());
     let headers = response.headers_mut();
     headers.insert(door::REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // What a box says of who may read its answers is its own affair.
+    if from_page && !foreign {
+        cors::show(headers);
+    }
     response
+}
+
+/// Lets the box live longer whose port is used, unless that is not wanted.
+fn renew(service: &Service, parts: &Parts, path: &str) {
+    let skipped = parts.headers.get(RENEW_OR_NOT).is_some_and(|said| said == "skip");
+    let id = endpoint::box_of(path).filter(|_| service.config.renew_on_access && !skipped);
+    if let Some(Err(fault)) = id.map(|id| service.rooms.accessed(id)) {
+        service
+            .log
+            .error("a sandbox cannot be renewed", || json!({ "path": path, "message": fault.message() }));
+    }
+}
+
+/// What callers say who do not want a box to live longer for their request.
+const RENEW_OR_NOT: &str = "opensandbox-access-renew";
+
+/// execd's word, with 500, for what a box could not do.
+const IN_THE_BOX: &str = "RUNTIME_ERROR";
+
+/// Tells the log of a call. What cannot be done here (501) or failed in a box (502, 504) is no error of ours.
+fn say(service: &Service, call: Call<'_>, said: Option<&Said>) {
+    let Call { request_id, key, tenant, method, path, status, took_us, .. } = call;
+    let (code, message) = (said.map(|said| said.code), said.map(|said| said.message.as_str()));
+    let more = || {
+        json!({
+            "request_id": request_id, "key": key, "tenant": tenant, "method": method, "path": path,
+            "status": status, "took_us": took_us, "code": code, "message": message,
+        })
+    };
+    match status {
+        500 if code == Some(IN_THE_BOX) => service.log.info("call", more),
+        500 | 503 | 505.. => service.log.error("failed", more),
+        _ => service.log.info("call", more),
+    }
 }
 
 /// What axum says of a request that it cannot read, in the one shape of errors. What a box says is left as it is.

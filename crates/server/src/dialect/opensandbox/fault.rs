@@ -121,13 +121,23 @@ impl From<BytesRejection> for Fault {
     }
 }
 
+/// What an answer says went wrong, for the log.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let Fault { status, code, message, after_s } = self;
+        let said = Said { code, message: message.clone() };
         let body = Json(ErrorResponse { code: code.to_owned(), message });
-        match after_s {
+        let mut response = match after_s {
             Some(seconds) => (status, [(header::RETRY_AFTER, seconds.to_string())], body).into_response(),
             None => (status, body).into_response(),
-        }
+        };
+        response.extensions_mut().insert(said);
+        response
     }
 }

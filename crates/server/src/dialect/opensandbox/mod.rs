@@ -6,6 +6,7 @@
 //! There is no `execd` in our boxes: the guest is asked instead, from outside. So an endpoint is a path of this server, and
 //! works with and without `use_server_proxy`.
 
+mod cors;
 mod create;
 mod diagnostics;
 mod egress;
@@ -28,6 +29,7 @@ mod unsupported;
 mod volumes;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,6 +52,7 @@ use crate::counters::{Counters, Told};
 use crate::door::{self, Caller, OWN_KEY};
 use crate::error::Result;
 use crate::keys::{Keys, hash_of};
+use crate::log::Log;
 use crate::reading;
 use crate::sessions::{self, Sessions};
 use crate::telemetry::{self, Collector};
@@ -71,6 +74,7 @@ pub(crate) struct Service {
     sessions: Sessions,
     tenants: Arc<Tenants>,
     audit: Audit,
+    log: Log,
     counters: Counters,
     watch: watch::Watch,
     /// Times that a collector did not take what was sent.
@@ -106,6 +110,7 @@ impl Service {
             sessions: Sessions::default(),
             tenants: Arc::new(Tenants::open(config.clone())?),
             audit,
+            log: Log::new(config.log),
             counters: Counters::default(),
             watch: watch::Watch::new(),
             unsent: AtomicU64::new(0),
@@ -121,6 +126,11 @@ impl Service {
     /// The record of calls.
     pub(crate) fn audit(&self) -> Audit {
         self.audit.clone()
+    }
+
+    /// What is said while it runs.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
     }
 
     /// The sessions of browsers.
@@ -222,24 +232,26 @@ fn about() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(metrics))
 }
 
-/// Says what holds for all: the box that a path names, and the one shape of errors.
+/// Says what holds for all: what a path names, the one shape of errors, and a name of its own for each operation.
 fn complete(document: &mut Value) {
     let error = |about: &str| {
         let schema = json!({ "$ref": "#/components/schemas/ErrorResponse" });
         json!({ "description": about, "content": { "application/json": { "schema": schema } } })
     };
+    let mut names = BTreeSet::new();
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (path, operations) in paths {
-        for operation in operations.as_object_mut().into_iter().flatten().map(|(_, operation)| operation) {
-            if path.contains("{id}") {
-                if !operation["parameters"].is_array() {
-                    operation["parameters"] = json!([]);
-                }
+        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            if !operation["parameters"].is_array() {
+                operation["parameters"] = json!([]);
+            }
+            for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
                 if let Some(known) = operation["parameters"].as_array_mut()
-                    && !known.iter().any(|one| one["name"] == "id" && one["in"] == "path")
+                    && !known.iter().any(|one| one["name"] == name && one["in"] == "path")
                 {
-                    let schema = json!({ "type": "string" });
-                    known.push(json!({ "name": "id", "in": "path", "required": true, "schema": schema }));
+                    let kind = if matches!(name, "uid" | "gid") { "integer" } else { "string" };
+                    let schema = json!({ "type": kind });
+                    known.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
                 }
             }
             if let Some(answers) = operation["responses"].as_object_mut() {
@@ -247,8 +259,21 @@ fn complete(document: &mut Value) {
                     error("It was not done: what is wrong with it, or with the box, or that you may not")
                 });
             }
+            let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
+            if !names.insert(name) {
+                let own = operation_name(method, path);
+                operation["operationId"] = json!(own);
+                names.insert(own);
+            }
         }
     }
+}
+
+/// What an operation is called whose own name others have as well: what is done, and to what.
+fn operation_name(method: &str, path: &str) -> String {
+    let path = path.replace("/sandboxes/{id}/proxy/", "/");
+    let words = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{') && *part != "v1");
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_").replace('-', "_")
 }
 
 fn describe(document: &mut utoipa::openapi::OpenApi) {
@@ -313,6 +338,11 @@ async fn measured(service: &Service) -> std::result::Result<String, Fault> {
             name: "audit_lost_total",
             about: "Calls that are not in the audit",
             values: one(service.audit.lost()),
+        },
+        Told {
+            name: "log_lost_total",
+            about: "Lines of the log that nobody read",
+            values: one(service.log.lost()),
         },
         Told {
             name: "telemetry_failed_total",

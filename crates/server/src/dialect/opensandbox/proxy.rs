@@ -37,11 +37,12 @@ const OF_A_CONNECTION: [&str; 8] = [
     "upgrade",
 ];
 /// What callers show to us, or others have said of where they come from.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "authorization",
     "cookie",
     door::KEY,
     endpoint::TOKEN,
+    "opensandbox-access-renew",
     "forwarded",
     "x-forwarded-for",
     "x-forwarded-host",

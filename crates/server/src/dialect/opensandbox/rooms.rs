@@ -5,17 +5,19 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use glasshouse_sandbox::{ErrorKind, Sandbox, SandboxInfo, SandboxState, Sandboxes};
+use serde_json::json;
 use tokio::sync::{Notify, OnceCell};
 
 use super::Service;
-use super::create::only_waits;
+use super::create::{only_waits, renewal_s};
 use super::execd::{Commands, Terminals, Usage};
 use super::fault::{Answer, Fault};
 use super::records::{Ended, Record, Records};
 use crate::clock::now_ms;
+use crate::limits::RENEW_PAUSE;
 
 /// The label of a box that says when it was to expire when it was made. A box has it from its first moment, and a record a
 /// moment later: if the server dies between, the box still goes.
@@ -30,6 +32,8 @@ pub(crate) struct Rooms {
     pub(crate) records: Records,
     open: Mutex<HashMap<String, Arc<OnceCell<Arc<Room>>>>>,
     expiring: Mutex<HashMap<String, u64>>,
+    /// When boxes that live on with every request were last looked at for that.
+    accessed: Mutex<HashMap<String, Instant>>,
     /// Something expires earlier or later than before.
     changed: Notify,
 }
@@ -49,7 +53,7 @@ pub(crate) struct Room {
 impl Rooms {
     pub(crate) fn new(house: Sandboxes, records: Records) -> Rooms {
         let (open, expiring, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        Rooms { house, records, open, expiring, changed }
+        Rooms { house, records, open, expiring, accessed: Mutex::default(), changed }
     }
 
     /// What is known of a box, by its whole id.
@@ -80,6 +84,29 @@ impl Rooms {
         self.records.put(id, record)?;
         self.expire_at(id, record.expires_ms);
         Ok(())
+    }
+
+    /// Somebody uses a port of a box: it lives longer, if its maker wants that. Looked at once in a while for each box.
+    pub(crate) fn accessed(&self, id: &str) -> Answer<()> {
+        // Boxes that are not there have no place here, so that nobody can fill it.
+        if !locked(&self.expiring).contains_key(id) {
+            return Ok(());
+        }
+        {
+            let mut accessed = locked(&self.accessed);
+            if accessed.get(id).is_some_and(|last| last.elapsed() < RENEW_PAUSE) {
+                return Ok(());
+            }
+            accessed.insert(id.to_owned(), Instant::now());
+        }
+        let Some(record) = self.records.get(id) else { return Ok(()) };
+        let renewed = renewal_s(&record.extensions)?.map(|seconds| now_ms() + seconds * 1000);
+        match (renewed, record.expires_ms) {
+            (Some(at), Some(now)) if at > now => {
+                self.remember(id, &Record { expires_ms: Some(at), ..record })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The way to a box in which something can be done.
@@ -137,6 +164,7 @@ impl Rooms {
         }
         self.records.remove(id);
         self.expire_at(id, None);
+        locked(&self.accessed).remove(id);
         Ok(())
     }
 
@@ -218,7 +246,13 @@ pub(crate) async fn reap(service: Arc<Service>) {
             service.rooms.expire_at(&id, None);
             let service = service.clone();
             tokio::spawn(async move {
-                let _ = service.rooms.destroy(&id).await;
+                match service.rooms.destroy(&id).await {
+                    Ok(()) => service.log().info("expired", || json!({ "sandbox": id })),
+                    Err(fault) => {
+                        let more = || json!({ "sandbox": id, "message": fault.message() });
+                        service.log().error("an expired sandbox cannot be removed", more);
+                    }
+                }
             });
         }
         let wait = next.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
@@ -237,7 +271,15 @@ pub(crate) fn watch_entrypoint(service: Arc<Service>, room: Arc<Room>) {
         // A box that is gone took its entrypoint with it, and so did one that was put back: the way to it was given up then.
         if !end.box_gone && service.rooms.is_open(&room) {
             let ended = Ended { success: end.exit_code == Some(0), how: end.how };
-            let _ = service.rooms.ended(room.sandbox.id(), ended).await;
+            let id = room.sandbox.id();
+            let how = ended.how.clone();
+            match service.rooms.ended(id, ended).await {
+                Ok(()) => service.log().info("ended", || json!({ "sandbox": id, "how": how })),
+                Err(fault) => {
+                    let more = || json!({ "sandbox": id, "message": fault.message() });
+                    service.log().error("a sandbox whose entrypoint has ended cannot be stopped", more);
+                }
+            }
         }
     });
 }

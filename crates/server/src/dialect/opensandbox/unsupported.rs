@@ -1,14 +1,20 @@
 //! What the protocol has and this server does not: each answers 501 and says why. And events that nobody waits for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::any;
+use serde::Deserialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Service;
 use super::fault::Fault;
+use super::model::ErrorResponse;
+use super::query::Body;
+use super::{Service, Shared};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -19,10 +25,35 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/templates/{id}", any(templates))
 }
 
+/// How long something took for a caller.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "who says something has to say all of it, and it is not all used")]
+struct MetricsEvent {
+    /// `sandbox.create`.
+    #[schema(value_type = String)]
+    event_type: EventType,
+    /// From the request until the box could be used.
+    create_duration_ms: u64,
+    success: bool,
+    sandbox_id: Option<String>,
+    image: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+enum EventType {
+    #[serde(rename = "sandbox.create")]
+    SandboxCreate,
+}
+
 /// Hear how long something took for a caller
-#[utoipa::path(post, path = "/metrics/events", tag = "server", request_body = Object,
-    responses((status = 204, description = "Heard")))]
-async fn metrics_event() -> StatusCode {
+#[utoipa::path(post, path = "/metrics/events", tag = "server", request_body = MetricsEvent, responses(
+    (status = 204, description = "Heard; `/metrics` tells it"),
+    (status = 400, description = "That makes no sense", body = ErrorResponse),
+))]
+async fn metrics_event(State(service): Shared, Body(event): Body<MetricsEvent>) -> StatusCode {
+    let EventType::SandboxCreate = event.event_type;
+    service.counters.created(event.success, Duration::from_millis(event.create_duration_ms));
     StatusCode::NO_CONTENT
 }
 

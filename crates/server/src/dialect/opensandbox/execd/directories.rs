@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 
 use super::accounts::Accounts;
 use super::files::{self, FileInfo, Permission, absolute, bounded, failed, gone, permit};
-use super::{Empty, Here, bad, fault, missing, modes, tree};
+use super::{Empty, Files, bad, fault, missing, modes, tree};
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::Answer;
 use crate::dialect::opensandbox::model::ErrorResponse;
@@ -29,8 +29,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     (status = 400, description = "That is no directory", body = ErrorResponse),
     (status = 404, description = "There is no such directory", body = ErrorResponse),
 ))]
-async fn list(Here(room): Here, query: Query) -> Answer<Json<Vec<FileInfo>>> {
-    let sandbox = &room.sandbox;
+async fn list(Files(sandbox): Files, query: Query) -> Answer<Json<Vec<FileInfo>>> {
+    let sandbox = &sandbox;
     let root = query.get("path").filter(|path| !path.is_empty()).ok_or_else(|| missing("path"))?;
     let root = absolute(sandbox, root).await?;
     let depth = query.number("depth").map_err(|fault| fault.coded("INVALID_REQUEST_BODY"))?.unwrap_or(1);
@@ -49,9 +49,9 @@ async fn list(Here(room): Here, query: Query) -> Answer<Json<Vec<FileInfo>>> {
     (status = 200, description = "They are there"),
     (status = 400, description = "That is no mode", body = ErrorResponse),
 ))]
-async fn make(Here(room): Here, Body(wanted): Body<BTreeMap<String, Permission>>) -> Answer<Empty> {
+async fn make(Files(sandbox): Files, Body(wanted): Body<BTreeMap<String, Permission>>) -> Answer<Empty> {
     bounded(wanted.len())?;
-    let sandbox = &room.sandbox;
+    let sandbox = &sandbox;
     for (path, permission) in wanted {
         modes::read(permission.mode)?;
         let path = absolute(sandbox, &path).await?;
@@ -71,10 +71,10 @@ async fn make(Here(room): Here, Body(wanted): Body<BTreeMap<String, Permission>>
 #[utoipa::path(delete, path = "/directories", tag = "files",
     params(("path" = Vec<String>, Query, description = "Which; may come more than once")),
     responses((status = 200, description = "They are gone")))]
-async fn remove(Here(room): Here, query: Query) -> Answer<Empty> {
+async fn remove(Files(sandbox): Files, query: Query) -> Answer<Empty> {
     for path in files::paths(&query)? {
-        let path = absolute(&room.sandbox, &path).await?;
-        gone(room.sandbox.remove_file(&path, true).await)?;
+        let path = absolute(&sandbox, &path).await?;
+        gone(sandbox.remove_file(&path, true).await)?;
     }
     Ok(Empty)
 }

@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::files::{absolute, failed};
-use super::{Here, bad, fault, missing};
+use super::{Files, bad, fault, missing};
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
@@ -39,8 +39,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     (status = 404, description = "There is no such file", body = ErrorResponse),
     (status = 416, description = "The file does not have that range", body = ErrorResponse),
 ))]
-async fn download(Here(room): Here, query: Query, headers: HeaderMap) -> Answer<Response> {
-    let sandbox = &room.sandbox;
+async fn download(Files(sandbox): Files, query: Query, headers: HeaderMap) -> Answer<Response> {
+    let sandbox = &sandbox;
     let path = query.get("path").filter(|path| !path.is_empty()).ok_or_else(|| missing("path"))?;
     let path = absolute(sandbox, path).await?;
     let stat = sandbox.stat(&path, true).await.map_err(fault)?;

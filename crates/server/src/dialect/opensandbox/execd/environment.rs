@@ -1,12 +1,13 @@
 //! The variables of a box's commands, and paths that name them.
 //!
 //! `EXECD_ENVS` names a file of `NAME=VALUE` lines; it is read for every command, and whoever writes a line there gives later
-//! commands a variable.
+//! commands a variable. Whoever makes a box may say which file that is.
 
 use axum::http::StatusCode;
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Program, Sandbox};
 
 use super::{bad, fault};
+use crate::dialect::opensandbox::create::ENV_FILE_LABEL;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::limits::{ASK_TIMEOUT_MS, ENV_FILE_BYTES};
 
@@ -29,47 +30,68 @@ pub(super) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
     Ok(variables)
 }
 
-/// Where the file is: where the protocol has it, unless the box's user could not write there.
-fn file_of(sandbox: &Sandbox) -> &'static str {
-    match sandbox.info().user.as_str() {
-        "root" | "0" => "/opt/opensandbox/.env",
-        _ => "/tmp/.opensandbox.env",
+/// Where the file is: where the box's own variables say; else where the protocol has it, unless the box's user could not
+/// write there.
+fn file_of(sandbox: &Sandbox) -> &str {
+    let info = sandbox.info();
+    match (info.labels.get(ENV_FILE_LABEL), info.user.as_str()) {
+        (Some(said), _) => said,
+        (None, "root" | "0") => "/opt/opensandbox/.env",
+        (None, _) => "/tmp/.opensandbox.env",
     }
 }
 
-/// Reads `NAME=VALUE` lines. In double quotes, `\n`, `\r`, `\t` and a backslash before anything else mean what they do in C.
+/// Reads `NAME=VALUE` lines. A value in quotes may go over several lines; in double ones, `\n`, `\r`, `\t` and a backslash
+/// before anything else mean what they do in C.
 fn parse(text: &str) -> Variables {
-    let variable = |line: &str| {
-        let line = line.trim();
-        let (name, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
-        let name = name.trim();
+    let (mut variables, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let line = rest.find('\n').unwrap_or(rest.len());
+        let Some(at) = rest[..line].find('=') else {
+            rest = rest[line..].strip_prefix('\n').unwrap_or_default();
+            continue;
+        };
+        let name = rest[..at].trim();
+        let name = name.strip_prefix("export ").unwrap_or(name).trim();
         let fine = !name.is_empty() && !name.starts_with('#') && !name.contains(char::is_whitespace);
-        let value = unquoted(value.trim());
-        (fine && !value.contains('\0')).then(|| (name.to_owned(), value))
-    };
-    text.lines().filter_map(variable).collect()
+        let begun = rest[at + 1..].trim_start_matches([' ', '\t']);
+        let (value, after) = match quoted(begun).filter(|_| fine) {
+            Some(found) => found,
+            None => {
+                let end = begun.find('\n').unwrap_or(begun.len());
+                (begun[..end].trim().to_owned(), &begun[end..])
+            }
+        };
+        if fine && !value.contains('\0') {
+            variables.push((name.to_owned(), value));
+        }
+        // What stands behind a value in quotes says nothing.
+        rest = after.find('\n').map_or("", |end| &after[end + 1..]);
+    }
+    variables
 }
 
-fn unquoted(text: &str) -> String {
-    let inner = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
-    if let Some(inner) = inner('\'') {
-        return inner.to_owned();
+/// A value in quotes at the beginning of a text, and what comes after it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    if let Some(inner) = text.strip_prefix('\'') {
+        let (value, after) = inner.split_once('\'')?;
+        return Some((value.to_owned(), after));
     }
-    let Some(inner) = inner('"') else { return text.to_owned() };
-    let (mut value, mut letters) = (String::new(), inner.chars());
-    while let Some(letter) = letters.next() {
+    let inner = text.strip_prefix('"')?;
+    let (mut value, mut letters) = (String::new(), inner.char_indices());
+    while let Some((at, letter)) = letters.next() {
         value.push(match letter {
-            '\\' => match letters.next() {
-                Some('n') => '\n',
-                Some('r') => '\r',
-                Some('t') => '\t',
-                Some(other) => other,
-                None => '\\',
+            '"' => return Some((value, &inner[at + 1..])),
+            '\\' => match letters.next()?.1 {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                other => other,
             },
             other => other,
         });
     }
-    value
+    None
 }
 
 /// A path with `~` at its beginning and `$NAME` in it replaced, as the box's commands would see them.
@@ -116,6 +138,8 @@ async fn all(sandbox: &Sandbox) -> Answer<Variables> {
     let spec = ExecSpec {
         program: Program::Argv(vec!["env".to_owned(), "-0".to_owned()]),
         env: of_commands(sandbox).await?,
+        // Where a box begins, only its own user may be.
+        cwd: Some("/".to_owned()),
         timeout_ms: Some(ASK_TIMEOUT_MS),
         ..ExecSpec::default()
     };
@@ -135,11 +159,46 @@ mod tests {
 
     #[test]
     fn the_file_of_variables_is_read_as_the_sdk_writes_it() {
-        let text = "A='x y'\nB=\"1\\n\\\"2\\\\\"\n# no\n\nexport C=z\nD=\nE=a=b\n bad name=x\nF='un\n";
-        let expected = [("A", "x y"), ("B", "1\n\"2\\"), ("C", "z"), ("D", ""), ("E", "a=b"), ("F", "'un")];
+        let text = "A='x y'\nB=\"1\\n\\\"2\\\\\"\n# no='\n\nexport C=z\nD=\nE=a=b\n bad name='x\nG='1\n2=$3'\nnone\n\
+                    H=\"a\nb\" c\nI=''\nF='un\n";
+        let expected = [
+            ("A", "x y"),
+            ("B", "1\n\"2\\"),
+            ("C", "z"),
+            ("D", ""),
+            ("E", "a=b"),
+            ("G", "1\n2=$3"),
+            ("H", "a\nb"),
+            ("I", ""),
+            ("F", "'un"),
+        ];
         let found = parse(text);
         let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, expected);
+    }
+
+    /// A line as the SDK writes it.
+    fn line(name: &str, value: &str) -> String {
+        if !value.contains('\'') {
+            return format!("{name}='{value}'\n");
+        }
+        let pairs = [("\\", "\\\\"), ("\"", "\\\""), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")];
+        let value = pairs.iter().fold(value.to_owned(), |value, (plain, coded)| value.replace(plain, coded));
+        format!("{name}=\"{value}\"\n")
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_the_sdk_writes_is_read_and_nothing_breaks(
+            values in proptest::collection::vec("[a-z '\"=$#\\\\\n\r\t]{0,12}", 0..5),
+            other in "[ -~\n]{0,40}",
+        ) {
+            let text: String = values.iter().map(|value| line("A", value)).collect();
+            let expected: Vec<_> = values.iter().map(|value| ("A".to_owned(), value.clone())).collect();
+            proptest::prop_assert_eq!(parse(&text), expected);
+            // Any text at all.
+            let _ = parse(&other);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::accounts::Accounts;
 use super::environment::expand;
-use super::{Empty, Here, bad, fault, missing, modes, tree};
+use super::{Empty, Files, bad, fault, missing, modes, tree};
 use crate::clock;
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
@@ -85,8 +85,8 @@ struct ReplaceFileContentResult {
     (status = 200, description = "By the paths that were asked for", body = BTreeMap<String, FileInfo>),
     (status = 404, description = "One of them is not there", body = ErrorResponse),
 ))]
-async fn info(Here(room): Here, query: Query) -> Answer<Json<BTreeMap<String, FileInfo>>> {
-    let sandbox = &room.sandbox;
+async fn info(Files(sandbox): Files, query: Query) -> Answer<Json<BTreeMap<String, FileInfo>>> {
+    let sandbox = &sandbox;
     let paths = paths(&query)?;
     let accounts = if paths.is_empty() { Accounts::default() } else { Accounts::of(sandbox).await };
     let mut found = BTreeMap::new();
@@ -127,10 +127,10 @@ pub(super) fn view(path: String, stat: &FileStat, accounts: &Accounts) -> FileIn
     (status = 200, description = "They are gone"),
     (status = 500, description = "One of them is a directory, or stays for another reason", body = ErrorResponse),
 ))]
-async fn remove(Here(room): Here, query: Query) -> Answer<Empty> {
+async fn remove(Files(sandbox): Files, query: Query) -> Answer<Empty> {
     for path in paths(&query)? {
-        let path = absolute(&room.sandbox, &path).await?;
-        let is_dir = match room.sandbox.stat(&path, false).await {
+        let path = absolute(&sandbox, &path).await?;
+        let is_dir = match sandbox.stat(&path, false).await {
             Ok(stat) => stat.kind == FileKind::Directory,
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(fault(e)),
@@ -138,7 +138,7 @@ async fn remove(Here(room): Here, query: Query) -> Answer<Empty> {
         if is_dir {
             return Err(failed(format!("{path} is a directory; remove it as one")));
         }
-        gone(room.sandbox.remove_file(&path, false).await)?;
+        gone(sandbox.remove_file(&path, false).await)?;
     }
     Ok(Empty)
 }
@@ -157,9 +157,9 @@ pub(super) fn gone(removed: glasshouse_sandbox::Result<()>) -> Answer<()> {
     (status = 404, description = "One of them is not there", body = ErrorResponse),
     (status = 500, description = "There is something where one was to go", body = ErrorResponse),
 ))]
-async fn rename(Here(room): Here, Body(items): Body<Vec<RenameFileItem>>) -> Answer<Empty> {
+async fn rename(Files(sandbox): Files, Body(items): Body<Vec<RenameFileItem>>) -> Answer<Empty> {
     bounded(items.len())?;
-    let sandbox = &room.sandbox;
+    let sandbox = &sandbox;
     for item in items {
         let (from, to) = (absolute(sandbox, &item.src).await?, absolute(sandbox, &item.dest).await?);
         sandbox.stat(&from, false).await.map_err(fault)?;
@@ -178,48 +178,49 @@ async fn rename(Here(room): Here, Body(items): Body<Vec<RenameFileItem>>) -> Ans
     (status = 400, description = "That is no mode", body = ErrorResponse),
     (status = 500, description = "It cannot be so", body = ErrorResponse),
 ))]
-async fn permissions(Here(room): Here, Body(wanted): Body<BTreeMap<String, Permission>>) -> Answer<Empty> {
+async fn permissions(
+    Files(sandbox): Files,
+    Body(wanted): Body<BTreeMap<String, Permission>>,
+) -> Answer<Empty> {
     bounded(wanted.len())?;
     for (path, permission) in wanted {
-        let path = absolute(&room.sandbox, &path).await?;
-        permit(&room.sandbox, &path, &permission).await?;
+        let path = absolute(&sandbox, &path).await?;
+        permit(&sandbox, &path, &permission).await?;
     }
     Ok(Empty)
 }
 
-/// Gives a file its mode and its owner.
+/// Gives a file its owner, its group and its mode.
 pub(super) async fn permit(sandbox: &Sandbox, path: &str, permission: &Permission) -> Answer<()> {
-    if let Some(bits) = modes::read(permission.mode)? {
-        sandbox.chmod(path, bits).await.map_err(fault)?;
-    }
+    let bits = modes::read(permission.mode)?;
     let name = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let (owner, group) = (name(&permission.owner), name(&permission.group));
+    if owner.is_some() || group.is_some() {
+        give(sandbox, path, owner, group).await?;
+    }
+    // After that: a file that is given away loses some of its bits.
+    match bits {
+        Some(bits) => sandbox.chmod(path, bits).await.map_err(fault),
+        None => Ok(()),
+    }
+}
+
+/// Gives a file to others, by their names or numbers.
+async fn give(sandbox: &Sandbox, path: &str, owner: Option<String>, group: Option<String>) -> Answer<()> {
+    let accounts = Accounts::of(sandbox).await;
+    let unknown = |what: &str, name: &str| failed(format!("there is no {what} {name:?} in the sandbox"));
+    let owner = owner.map(|name| accounts.uid(&name).ok_or_else(|| unknown("user", &name))).transpose()?;
+    let group = group.map(|name| accounts.gid(&name).ok_or_else(|| unknown("group", &name))).transpose()?;
+    let stat = sandbox.stat(path, true).await.map_err(fault)?;
+    // What is so already need not be done: where there is only one user, nothing else is possible.
+    let (owner, group) = (owner.filter(|uid| *uid != stat.uid), group.filter(|gid| *gid != stat.gid));
     if owner.is_none() && group.is_none() {
         return Ok(());
     }
-    let accounts = Accounts::of(sandbox).await;
-    let stat = sandbox.stat(path, true).await.map_err(fault)?;
-    let unknown = |what: &str, name: &str| failed(format!("there is no {what} {name:?} in the sandbox"));
-    if let Some(owner) = owner {
-        let uid = accounts.uid(&owner).ok_or_else(|| unknown("user", &owner))?;
-        keeps(path, "owner", &owner, uid == stat.uid)?;
-    }
-    if let Some(group) = group {
-        let gid = accounts.gid(&group).ok_or_else(|| unknown("group", &group))?;
-        keeps(path, "group", &group, gid == stat.gid)?;
-    }
-    Ok(())
-}
-
-/// Nobody in a box may give files away.
-fn keeps(path: &str, what: &str, name: &str, same: bool) -> Answer<()> {
-    if same {
-        return Ok(());
-    }
-    Err(failed(format!(
-        "{path} cannot get the {what} {name}: nobody in a sandbox may give files away. Write it with a command that has \
-         that uid"
-    )))
+    sandbox.chown(path, owner, group).await.map_err(|e| match e.kind() {
+        ErrorKind::Gone | ErrorKind::NotFound => fault(e),
+        _ => failed(format!("{e}; root gives files to users and groups that the sandbox has")),
+    })
 }
 
 /// Search for files by their names
@@ -230,8 +231,8 @@ fn keeps(path: &str, what: &str, name: &str, same: bool) -> Answer<()> {
     (status = 200, description = "Files, and nothing else", body = Vec<FileInfo>),
     (status = 404, description = "There is no such directory", body = ErrorResponse),
 ))]
-async fn search(Here(room): Here, query: Query) -> Answer<Json<Vec<FileInfo>>> {
-    let sandbox = &room.sandbox;
+async fn search(Files(sandbox): Files, query: Query) -> Answer<Json<Vec<FileInfo>>> {
+    let sandbox = &sandbox;
     let root = query.get("path").filter(|path| !path.is_empty()).ok_or_else(|| missing("path"))?;
     let root = absolute(sandbox, root).await?;
     let pattern = query.get("pattern").filter(|pattern| !pattern.is_empty()).unwrap_or("**");
@@ -251,7 +252,7 @@ async fn search(Here(room): Here, query: Query) -> Answer<Json<Vec<FileInfo>>> {
     (status = 404, description = "One of the files is not there", body = ErrorResponse),
 ))]
 async fn replace(
-    Here(room): Here,
+    Files(sandbox): Files,
     query: Query,
     Body(wanted): Body<BTreeMap<String, ReplaceFileContentItem>>,
 ) -> Answer<Response> {
@@ -259,7 +260,7 @@ async fn replace(
     if let Some((path, _)) = wanted.iter().find(|(_, item)| item.old.is_empty()) {
         return Err(bad("INVALID_REQUEST_BODY", format!("{path}: an empty text cannot be replaced")));
     }
-    let sandbox = &room.sandbox;
+    let sandbox = &sandbox;
     let mut counts = BTreeMap::new();
     for (asked, item) in wanted {
         let path = absolute(sandbox, &asked).await?;

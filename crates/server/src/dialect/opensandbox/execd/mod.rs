@@ -20,6 +20,7 @@ mod terminal;
 mod tree;
 mod upload;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -27,8 +28,8 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
-use glasshouse_sandbox::{Error, ErrorKind};
+use axum::routing::{any, get};
+use glasshouse_sandbox::{Error, ErrorKind, Sandbox};
 use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -45,11 +46,10 @@ pub(super) use terminal::Terminals;
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(ping))
+        .route("/ready", get(ping))
         .merge(command::routes())
-        .merge(files::routes())
-        .merge(upload::routes())
-        .merge(download::routes())
-        .merge(directories::routes())
+        .merge(of_files())
+        .nest("/v1/filesystem/{uid}/{gid}", of_files())
         .merge(metrics::routes())
         .merge(session::routes())
         .merge(pty::routes())
@@ -63,7 +63,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/v1/isolated/session", any(isolated))
         .route("/v1/isolated/sessions", any(isolated))
         .route("/v1/isolated/session/{*rest}", any(isolated))
-        .route("/v1/filesystem/{uid}/{gid}/{*rest}", any(identities))
+}
+
+/// What is done to files: as the box's user, or as any other.
+fn of_files() -> OpenApiRouter<Arc<Service>> {
+    files::routes().merge(upload::routes()).merge(download::routes()).merge(directories::routes())
 }
 
 /// The box of an endpoint: it lives, and there is a way to it.
@@ -73,10 +77,34 @@ impl FromRequestParts<Arc<Service>> for Here {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Answer<Here> {
-        let words =
-            Path::<std::collections::BTreeMap<String, String>>::from_request_parts(parts, service).await;
-        let id = words.ok().and_then(|Path(words)| words.get("id").cloned()).unwrap_or_default();
-        service.rooms.room(&id).await.map(Here)
+        let words = words(parts, service).await;
+        let id = words.get("id").map_or("", String::as_str);
+        service.rooms.room(id).await.map(Here)
+    }
+}
+
+/// What the path of a request names.
+async fn words(parts: &mut Parts, service: &Arc<Service>) -> BTreeMap<String, String> {
+    let words = Path::<BTreeMap<String, String>>::from_request_parts(parts, service).await;
+    words.map(|Path(words)| words).unwrap_or_default()
+}
+
+/// The box of an endpoint, for what is done to its files: as the user and the group that the path names, if it does.
+pub(super) struct Files(pub(super) Sandbox);
+
+impl FromRequestParts<Arc<Service>> for Files {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Answer<Files> {
+        let Here(room) = Here::from_request_parts(parts, service).await?;
+        let words = words(parts, service).await;
+        let (Some(uid), Some(gid)) = (words.get("uid"), words.get("gid")) else {
+            return Ok(Files(room.sandbox.clone()));
+        };
+        let (Ok(uid), Ok(gid)) = (uid.parse::<u32>(), gid.parse::<u32>()) else {
+            return Err(bad("INVALID_REQUEST_BODY", "the uid and the gid of a path are numbers"));
+        };
+        Ok(Files(room.sandbox.as_user(&format!("{uid}:{gid}"))))
     }
 }
 
@@ -102,11 +130,6 @@ async fn isolated() -> Fault {
 async fn code() -> Fault {
     Fault::unsupported("this server runs no code contexts yet; run the interpreter as a command")
         .coded("NOT_SUPPORTED")
-}
-
-async fn identities() -> Fault {
-    let message = "this server does not touch files as another user yet; run a command with a uid";
-    Fault::unsupported(message).coded("NOT_SUPPORTED")
 }
 
 /// An answer that says nothing, and that it says nothing: some clients try to read on otherwise.

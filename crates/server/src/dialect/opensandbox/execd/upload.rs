@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::files::{Permission, absolute, failed, make_parents, permit};
-use super::{Empty, Here, bad, fault, modes};
+use super::{Empty, Files, bad, fault, modes};
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::{Service, Shared};
 use crate::limits::{UPLOAD_FILES, UPLOAD_MEMORY_BYTES, UPLOAD_METADATA_BYTES};
@@ -44,7 +44,7 @@ struct FileMetadata {
     (status = 200, description = "They are written"),
     (status = 400, description = "The parts make no pairs", body = crate::dialect::opensandbox::model::ErrorResponse),
 ))]
-async fn upload(State(service): Shared, Here(room): Here, mut parts: Multipart) -> Answer<Empty> {
+async fn upload(State(service): Shared, Files(sandbox): Files, mut parts: Multipart) -> Answer<Empty> {
     let (mut about, mut files) = (Vec::new(), Vec::new());
     let mut room_left = Left {
         memory: UPLOAD_MEMORY_BYTES,
@@ -72,7 +72,7 @@ async fn upload(State(service): Shared, Here(room): Here, mut parts: Multipart) 
         return Err(bad("INVALID_FILE", message));
     }
     for (about, content) in about.into_iter().zip(files) {
-        write(&room.sandbox, about, content).await?;
+        write(&sandbox, about, content).await?;
     }
     Ok(Empty)
 }
