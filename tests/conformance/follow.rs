@@ -70,6 +70,7 @@ impl Follow {
                 match chunk.stream {
                     OutputStream::Stdout => self.stdout.extend(chunk.bytes),
                     OutputStream::Stderr => self.stderr.extend(chunk.bytes),
+                    OutputStream::Results => panic!("results come as such"),
                 }
             }
             ExecEvent::Gap { from, to } => {
@@ -82,6 +83,7 @@ impl Follow {
                 assert_eq!(offset, self.place);
                 self.up_to_date = Some(offset);
             }
+            ExecEvent::Result(result) => panic!("a command told {result:?}"),
             ExecEvent::Ended(report) => self.report = Some(report),
         }
         true

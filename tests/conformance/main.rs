@@ -26,6 +26,9 @@ mod signal;
 mod ends;
 mod report;
 
+mod code;
+mod hostile_code;
+
 mod limits;
 mod lives;
 mod pause;

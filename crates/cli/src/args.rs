@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
-    ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind, RuntimeKind, Sandbox,
-    SandboxSpec, Sandboxes, Settings, Volume,
+    ContextSpec, ErrorKind, ExecSpec, Image, Language, Level, Limits, Program, Recording, Rlimit, RlimitKind,
+    RuntimeKind, Sandbox, SandboxSpec, Sandboxes, Settings, Volume,
 };
 use glasshouse_trace::SecretPattern;
 
@@ -304,6 +304,28 @@ impl CommandOptions {
         };
         surround(&mut spec, &self.surroundings, part)?;
         Ok(spec)
+    }
+
+    /// The context that code of these options runs in, and the run itself but for its program.
+    pub(crate) fn code(&self, language: Language) -> Result<(ContextSpec, ExecSpec)> {
+        if self.cpu_time.is_some() {
+            bail!("--cpu-time is for commands; --timeout bounds code");
+        }
+        let context = ContextSpec {
+            language,
+            cwd: self.surroundings.cwd.clone(),
+            env: self.surroundings.variables()?,
+            user: self.surroundings.user.clone(),
+            ..ContextSpec::default()
+        };
+        let spec = ExecSpec {
+            stdin: self.interactive,
+            timeout_ms: self.timeout.map(milliseconds),
+            grace_ms: self.grace.map(milliseconds),
+            output_bytes_max: self.output_max,
+            ..ExecSpec::default()
+        };
+        Ok((context, spec))
     }
 
     /// Whom it runs as.

@@ -4,6 +4,7 @@ mod attach;
 mod audit;
 mod commit;
 mod completions;
+mod context;
 mod cp;
 mod create;
 mod diff;
@@ -72,6 +73,7 @@ pub(crate) enum Command {
     Create(create::Create),
     Exec(exec::Exec),
     Shell(shell::Shell),
+    Context(context::Contexts),
     Tools(tools::Tools),
     List(list::List),
     Info(info::Info),
@@ -113,6 +115,7 @@ impl Command {
     pub(crate) fn code_of_errors(&self) -> i32 {
         match self {
             Command::Run(_) | Command::Exec(_) => OURS_CODE,
+            Command::Context(contexts) if contexts.is_run() => OURS_CODE,
             _ => 1,
         }
     }
@@ -131,6 +134,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Create(command) => command.run(global).await,
         Command::Exec(command) => command.run(global).await,
         Command::Shell(command) => command.run(global).await,
+        Command::Context(command) => command.run(global).await,
         Command::Tools(command) => command.run(global).await,
         Command::List(command) => command.run(global).await,
         Command::Info(command) => command.run(global).await,
@@ -227,6 +231,16 @@ mod tests {
             "glass create --without-tool git --without-tool python --tool-file x.json",
             "glass exec web --tool shell --params {}",
             "glass exec web --tool submit",
+            "glass context create web",
+            "glass context create web --lang js --name a --env A=b --cwd /tmp",
+            "glass context list web --json",
+            "glass context run web a -c -1",
+            "glass context run web a - --timeout 1s",
+            "glass context interrupt web a",
+            "glass context restart web a",
+            "glass context delete web a",
+            "glass run --lang python",
+            "glass run --lang ts x.ts",
             "glass tools",
             "glass tools web --openai",
             "glass tools --mcp",
@@ -259,6 +273,12 @@ mod tests {
             "glass exec web --tool shell --cwd /",
             "glass exec web --tool shell --raw",
             "glass tools --openai --mcp",
+            "glass context",
+            "glass context create web --lang cobol",
+            "glass context run web a",
+            "glass context run web a x -c y",
+            "glass run --lang python -t x.py",
+            "glass run --lang python --shell x.py",
             "glass exec web --background -i -- sh",
             "glass kill",
             "glass pause",

@@ -1,6 +1,7 @@
 //! `glass`: runs hostile code in boxes. One file for each command, below `command/`.
 
 mod args;
+mod code;
 mod command;
 mod duration;
 mod engine;

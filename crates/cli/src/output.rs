@@ -76,6 +76,9 @@ pub(crate) fn exec_json(output: &ExecOutput) -> Value {
     put_kept(&mut object, "stderr", &output.stderr);
     let truncated = output.stdout.gap_at.is_some() || output.stderr.gap_at.is_some();
     object.insert("truncated".to_owned(), truncated.into());
+    if !output.results.is_empty() {
+        object.insert("results".to_owned(), output.results.iter().map(crate::code::json).collect());
+    }
     Value::Object(object)
 }
 
@@ -165,7 +168,7 @@ mod tests {
     fn output(stdout: Kept, stderr: Kept) -> ExecOutput {
         let report =
             ExitReport { wall_us: 1500, cpu_us: 500, ..ExitReport::never_ran(Exit::Code { code: 0 }) };
-        ExecOutput { exec: 7, report, stdout, stderr }
+        ExecOutput { exec: 7, report, stdout, stderr, results: Vec::new() }
     }
 
     #[test]

@@ -180,7 +180,16 @@ impl Show {
                 match chunk.stream {
                     OutputStream::Stdout => self.stdout.push(chunk.bytes),
                     OutputStream::Stderr => self.stderr.push(chunk.bytes),
+                    OutputStream::Results => {}
                 }
+                return None;
+            }
+            ExecEvent::Result(result) => {
+                let (text, is_error) = crate::code::shown(&result);
+                // What is told begins a line of its own.
+                let start = if self.is_mid_line() { "\n" } else { "" };
+                let outlet = if is_error { &mut self.stderr } else { &mut self.stdout };
+                outlet.push(format!("{start}{text}").into_bytes());
                 return None;
             }
             ExecEvent::Gap { from, to } => {

@@ -3,6 +3,7 @@
 mod carrying;
 mod clients;
 mod commands;
+mod contexts;
 mod feeding;
 mod holding;
 mod pausing;
@@ -35,7 +36,10 @@ use glasshouse_protocol::{
 
 use crate::build::{Built, Knobs};
 use crate::connection::Connection;
-use crate::exec::{Counters, Exec, Output, PIDS_OF_COMMAND, Pin, Reader, Surroundings, not_started};
+use crate::context::Context;
+use crate::exec::{
+    Bounds, Counters, Exec, OUTPUTS, Output, PIDS_OF_COMMAND, Pin, Reader, Surroundings, not_started,
+};
 use crate::files::{self, Outcome};
 use crate::output::Found;
 use crate::track::Tracker;
@@ -66,6 +70,8 @@ enum Cause {
     Stdin(u64),
     Held(usize),
     Tunnel(u64),
+    ContextLine(u64),
+    ContextEnd(u64),
 }
 
 impl Cause {
@@ -76,10 +82,13 @@ impl Cause {
             Cause::Owner => (2, 0),
             Cause::Connection(n) => (3, n as u64),
             Cause::Exit(id) => (4, id),
-            Cause::Output(id, which) => (5 + which as u64, id),
+            Cause::Output(id, which @ 0..2) => (5 + which as u64, id),
+            Cause::Output(id, _) => (10, id),
             Cause::Stdin(id) => (7, id),
             Cause::Held(n) => (8, n as u64),
             Cause::Tunnel(id) => (9, id),
+            Cause::ContextLine(id) => (11, id),
+            Cause::ContextEnd(id) => (12, id),
         };
         tag << 56 | id
     }
@@ -96,7 +105,10 @@ impl Cause {
             6 => Cause::Output(id, 1),
             7 => Cause::Stdin(id),
             8 => Cause::Held(id as usize),
-            _ => Cause::Tunnel(id),
+            9 => Cause::Tunnel(id),
+            10 => Cause::Output(id, 2),
+            11 => Cause::ContextLine(id),
+            _ => Cause::ContextEnd(id),
         }
     }
 }
@@ -116,6 +128,10 @@ struct Agent {
     tunnels: BTreeMap<u64, Tunnel>,
     next_tunnel: u64,
     next_exec: u64,
+    contexts: BTreeMap<u64, Context>,
+    next_context: u64,
+    /// Names that were given to contexts without one.
+    context_names: u64,
     tracker: Tracker,
     enter: Vec<OwnedFd>,
     devpts: Option<OwnedFd>,
@@ -215,6 +231,9 @@ impl Agent {
             tunnels: BTreeMap::new(),
             next_tunnel: 1,
             next_exec: 1,
+            contexts: BTreeMap::new(),
+            next_context: 1,
+            context_names: 0,
             tracker,
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
             devpts,
@@ -269,7 +288,8 @@ impl Agent {
         let moments = self.execs.values().filter(|exec| self.has_moments(exec));
         let moments = moments.filter_map(Exec::next_moment);
         let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment());
-        let moment = moment.chain(self.tunnels.values().filter_map(Tunnel::next_moment)).min();
+        let moment = moment.chain(self.tunnels.values().filter_map(Tunnel::next_moment));
+        let moment = moment.chain(self.context_moment()).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);
             rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ }
@@ -308,6 +328,8 @@ impl Agent {
             Cause::Output(id, which) => self.read_output(id, which),
             Cause::Stdin(id) => self.write_stdin(id),
             Cause::Tunnel(id) => self.tunnel_moved(id),
+            Cause::ContextLine(number) => self.context_line(number),
+            Cause::ContextEnd(number) => self.context_ended(number),
             Cause::Held(n) => {
                 self.drain_held(n);
                 Ok(())
@@ -356,6 +378,9 @@ impl Agent {
                 self.execs.values().filter(|exec| exec.main.is_none()).filter_map(|exec| exec.mark.as_ref())
             {
                 let _ = self.tracker.strike(mark);
+            }
+            for process in self.contexts.values().filter_map(|context| context.process.as_ref()) {
+                let _ = self.tracker.strike(&process.mark);
             }
             let _ = crate::track::kill_family();
         }

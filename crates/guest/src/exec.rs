@@ -23,7 +23,8 @@ use glasshouse_linux::{process, rustix, terminal};
 use glasshouse_protocol::limits::{ARGV_BYTES_MAX, GRACE_MS, KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES_MAX};
 use glasshouse_protocol::plan::Pinned;
 use glasshouse_protocol::{
-    ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit, RlimitKind,
+    Code, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, NotStarted, OutputStream, Program, Rlimit,
+    RlimitKind,
 };
 
 use crate::build::Knobs;
@@ -33,6 +34,9 @@ use crate::user::Account;
 
 /// A reader that the command waits for may be this far behind.
 pub(crate) const WINDOW_BYTES: u64 = 256 * 1024;
+
+/// What is shown of code in lists.
+const LISTED_CHARS: usize = 200;
 
 /// A command.
 #[derive(Debug)]
@@ -49,8 +53,8 @@ pub(crate) struct Exec {
     /// The main process, until it is collected.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) stdin: Option<Stdin>,
-    /// stdout and stderr, as long as they are open.
-    pub(crate) outputs: [Option<Output>; 2],
+    /// stdout, stderr and results, as long as they are open.
+    pub(crate) outputs: [Option<Output>; OUTPUTS],
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) log: Log,
     pub(crate) readers: Vec<Reader>,
@@ -69,7 +73,20 @@ pub(crate) struct Exec {
     pub(crate) starter: Option<usize>,
     pub(crate) mark: Option<Mark>,
     pub(crate) before: Counters,
+    /// The context that does its work, if it is a run of code.
+    pub(crate) run: Option<Run>,
 }
+
+/// The context that a run of code is in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) context: u64,
+    /// What the interpreter had used before.
+    pub(crate) cpu_before: Duration,
+}
+
+/// The streams that a command may write to.
+pub(crate) const OUTPUTS: usize = 3;
 
 /// What the command reads.
 #[derive(Debug)]
@@ -115,8 +132,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) image_env: &'a [(String, String)],
     pub(crate) env: &'a [(String, String)],
     pub(crate) cwd: &'a str,
-    pub(crate) timeout_ms: Option<u64>,
-    pub(crate) kept_output_bytes: Option<u64>,
+    pub(crate) bounds: Bounds,
     pub(crate) rlimits: &'a [Rlimit],
     pub(crate) account: &'a Account,
     pub(crate) user: Option<spawn::User>,
@@ -152,10 +168,25 @@ pub(crate) fn not_started(why: NotStarted, message: impl Into<String>) -> Exit {
 }
 
 /// The ends of the command's stdio that we keep.
-struct Ends {
-    stdin: Option<OwnedFd>,
-    outputs: [Option<OwnedFd>; 2],
-    terminal: Option<OwnedFd>,
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) outputs: [Option<OwnedFd>; OUTPUTS],
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+/// The process that does a command's work.
+struct Worker {
+    pid: i32,
+    /// Of one that is the command's own.
+    own: Option<(OwnedFd, Mark)>,
+}
+
+/// What the box bounds every command by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Bounds {
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) kept_output_bytes: Option<u64>,
 }
 
 impl Exec {
@@ -167,14 +198,6 @@ impl Exec {
         mark: Mark,
         client: (usize, u32),
     ) -> Result<Exec, (Exit, Mark)> {
-        let (argv, env) = match words(spec, around) {
-            Ok(words) => words,
-            Err(exit) => return Err((exit, mark)),
-        };
-        let cwd = match cwd(spec, around) {
-            Ok(cwd) => cwd,
-            Err(exit) => return Err((exit, mark)),
-        };
         let (ends, theirs) = match stdio(spec, around) {
             Ok(stdio) => stdio,
             Err(e) => {
@@ -182,71 +205,45 @@ impl Exec {
                 return Err((not_started(NotStarted::Other, why), mark));
             }
         };
-        let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
-        let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
-        let mut command = Command {
-            candidates: spawn::candidates(
-                &argv[0],
-                path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin"),
-            ),
-            program: around.program,
-            argv,
-            env,
-            cwd,
-            stdio: [theirs[0].as_fd(), theirs[1].as_fd(), theirs[2].as_fd()],
-            terminal: spec.tty.is_some(),
-            user: around.user.clone(),
-            rlimits: kernel_limits(&rlimits),
-            cgroup: mark.cgroup(),
-            enter: around.enter.iter().map(AsFd::as_fd).collect(),
-            tag: around.tag,
-            // In a box the kernel sees to it; elsewhere nothing else would, were we killed.
-            dies_with_starter: !around.contained,
-            landlock: around.landlock,
-            filter: around.filter,
-            pid: around.pin.filter(|_| around.knobs.last_pid.is_some()).map(|pin| pin.pid),
-            cpu: around.pin.map(|pin| pin.pinned.cpu),
-        };
-        // A process inherits these from whoever starts it, so they are turned for the moment of the start: that commands
-        // go first when memory runs out, and that our own past peak is not taken for theirs. Without them it goes too.
-        let turn =
-            |knob: &Option<OwnedFd>, value: &[u8]| knob.as_ref().map(|file| rustix::io::write(file, value));
         let started = Instant::now();
-        turn(&around.knobs.oom_score, b"1000");
-        turn(&around.knobs.memory_peak, b"5");
-        let spawned = match command.pid {
-            None => spawn::spawn(&command),
-            Some(_) => spawn_numbered(&mut command, around.knobs),
-        };
-        turn(&around.knobs.oom_score, b"0");
-        let child = match spawned {
+        let stdio = [theirs[0].as_fd(), theirs[1].as_fd(), theirs[2].as_fd()];
+        let child = match launch(spec, around, stdio, None, &mark) {
             Ok(child) => child,
-            Err(error) => {
-                let exit = told(error, spec, command.cwd.to_string_lossy().as_ref());
-                drop(command);
-                return Err((exit, mark));
-            }
+            Err(exit) => return Err((exit, mark)),
         };
-        drop(command);
-        let mut exec = Exec::running(id, spec, around, &rlimits, child, ends, mark, client);
+        let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
+        let worker = Worker { pid: child.pid, own: Some((child.pidfd, mark)) };
+        let mut exec = Exec::running(id, spec, around.bounds, &rlimits, worker, ends, client);
         exec.started = started;
         Ok(exec)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the one place where a command's parts come together")]
+    /// A run of code in a context, whose interpreter has this number.
+    pub(crate) fn in_context(
+        id: u64,
+        spec: &ExecSpec,
+        bounds: Bounds,
+        (pid, run): (i32, Run),
+        ends: Ends,
+        client: (usize, u32),
+    ) -> Exec {
+        let mut exec = Exec::running(id, spec, bounds, &[], Worker { pid, own: None }, ends, client);
+        exec.run = Some(run);
+        exec
+    }
+
     fn running(
         id: u64,
         spec: &ExecSpec,
-        around: &Surroundings<'_>,
+        bounds: Bounds,
         rlimits: &[Rlimit],
-        child: spawn::Child,
+        worker: Worker,
         ends: Ends,
-        mark: Mark,
         client: (usize, u32),
     ) -> Exec {
         let now = Instant::now();
-        let kept = spec.kept_output_bytes.or(around.kept_output_bytes).unwrap_or(KEPT_OUTPUT_BYTES);
-        let timeout = match (spec.timeout_ms, around.timeout_ms) {
+        let kept = spec.kept_output_bytes.or(bounds.kept_output_bytes).unwrap_or(KEPT_OUTPUT_BYTES);
+        let timeout = match (spec.timeout_ms, bounds.timeout_ms) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -259,6 +256,7 @@ impl Exec {
             client,
             credit: glasshouse_protocol::limits::STDIN_CREDIT,
         });
+        let (pidfd, mark) = worker.own.unzip();
         Exec {
             id,
             command: shown(&spec.program),
@@ -267,8 +265,8 @@ impl Exec {
             hidden: false,
             started: now,
             started_ms: now_ms(),
-            pid: child.pid,
-            pidfd: Some(child.pidfd),
+            pid: worker.pid,
+            pidfd,
             stdin,
             outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
             terminal: ends.terminal,
@@ -285,8 +283,9 @@ impl Exec {
             report: None,
             recorded: false,
             starter: Some(client.0),
-            mark: Some(mark),
+            mark,
             before: Counters::default(),
+            run: None,
         }
     }
 
@@ -297,36 +296,13 @@ impl Exec {
         pidfd: OwnedFd,
         stdio: [Option<OwnedFd>; 3],
         client: (usize, u32),
-        null: rustix::fd::BorrowedFd<'_>,
         mark: Mark,
     ) -> Exec {
-        let spec = ExecSpec::default();
-        let account = Account::own();
-        let knobs = Knobs::default();
-        let around = Surroundings {
-            image_env: &[],
-            env: &[],
-            cwd: "/",
-            timeout_ms: None,
-            kept_output_bytes: Some(0),
-            rlimits: &[],
-            account: &account,
-            user: None,
-            devpts: None,
-            null,
-            landlock: None,
-            filter: None,
-            enter: &[],
-            tag: false,
-            contained: false,
-            knobs: &knobs,
-            program: None,
-            pin: None,
-        };
+        let bounds = Bounds { timeout_ms: None, kept_output_bytes: Some(0) };
         let [stdin, stdout, stderr] = stdio;
-        let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };
-        let child = spawn::Child { pid, pidfd };
-        let mut exec = Exec::running(id, &spec, &around, &[], child, ends, mark, client);
+        let ends = Ends { stdin, outputs: [stdout, stderr, None], terminal: None };
+        let worker = Worker { pid, own: Some((pidfd, mark)) };
+        let mut exec = Exec::running(id, &ExecSpec::default(), bounds, &[], worker, ends, client);
         exec.hidden = true;
         exec
     }
@@ -377,13 +353,18 @@ impl Exec {
         [self.deadline.filter(|_| self.cause.is_none()), self.kill_at, drain].into_iter().flatten().min()
     }
 
-    /// The time is up: asks it to end, and sets the moment when it will be made to.
-    pub(crate) fn time_out(&mut self, now: Instant) {
-        self.cause = Some(Exit::TimedOut);
+    /// Asks it to end, for a reason that becomes its end unless it has one already, and sets the moment when it will be
+    /// made to. Code is interrupted, so that its context lives on.
+    pub(crate) fn ask_to_end(&mut self, why: Exit, now: Instant) {
+        self.cause.get_or_insert(why);
         self.kill_at = Some(now + self.grace);
         if !self.grace.is_zero() {
+            let signal = match self.run {
+                Some(_) => rustix::process::Signal::INT,
+                None => rustix::process::Signal::TERM,
+            };
             // Its group may be gone with only others of its tree alive; the kill will find those.
-            let _ = process::signal_group(self.pid, rustix::process::Signal::TERM.as_raw());
+            let _ = process::signal_group(self.pid, signal.as_raw());
         }
     }
 
@@ -411,20 +392,17 @@ impl Exec {
             stderr_bytes: self.log.stderr_bytes(),
             oom_kills,
         });
-        self.outputs = [None, None];
+        self.outputs = [const { None }; OUTPUTS];
         self.stdin = None;
         self.terminal = None;
     }
 
     /// The report of a command that ends with its box, as far as it can be known while it still runs.
     pub(crate) fn ended_now(&self, exit: Exit, cpu_us: Option<u64>) -> ExitReport {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let peak_kib =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
         ExitReport {
             wall_us: self.started.elapsed().as_micros() as u64,
             cpu_us: cpu_us.unwrap_or(0),
-            peak_memory_bytes: peak_kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1024,
+            peak_memory_bytes: peak_bytes(self.pid),
             stdout_bytes: self.log.stdout_bytes(),
             stderr_bytes: self.log.stderr_bytes(),
             ..ExitReport::never_ran(exit)
@@ -458,6 +436,60 @@ impl Exec {
     }
 }
 
+/// The largest resident size of a process that runs, since it began or had it counted anew.
+pub(crate) fn peak_bytes(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Starts the process of a command, or of a context that is described as one. It finds `line` as its descriptor 3.
+pub(crate) fn launch(
+    spec: &ExecSpec,
+    around: &Surroundings<'_>,
+    stdio: [rustix::fd::BorrowedFd<'_>; 3],
+    line: Option<rustix::fd::BorrowedFd<'_>>,
+    mark: &Mark,
+) -> Result<spawn::Child, Exit> {
+    let (argv, env) = words(spec, around)?;
+    let cwd = cwd(spec, around)?;
+    let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
+    let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
+    let mut command = Command {
+        candidates: spawn::candidates(&argv[0], path.as_deref().unwrap_or("/usr/local/bin:/usr/bin:/bin")),
+        program: around.program,
+        line,
+        argv,
+        env,
+        cwd,
+        stdio,
+        terminal: spec.tty.is_some(),
+        user: around.user.clone(),
+        rlimits: kernel_limits(&rlimits),
+        cgroup: mark.cgroup(),
+        enter: around.enter.iter().map(AsFd::as_fd).collect(),
+        tag: around.tag,
+        // In a box the kernel sees to it; elsewhere nothing else would, were we killed.
+        dies_with_starter: !around.contained,
+        landlock: around.landlock,
+        filter: around.filter,
+        pid: around.pin.filter(|_| around.knobs.last_pid.is_some()).map(|pin| pin.pid),
+        cpu: around.pin.map(|pin| pin.pinned.cpu),
+    };
+    // A process inherits these from whoever starts it, so they are turned for the moment of the start: that commands
+    // go first when memory runs out, and that our own past peak is not taken for theirs. Without them it goes too.
+    let turn =
+        |knob: &Option<OwnedFd>, value: &[u8]| knob.as_ref().map(|file| rustix::io::write(file, value));
+    turn(&around.knobs.oom_score, b"1000");
+    turn(&around.knobs.memory_peak, b"5");
+    let spawned = match command.pid {
+        None => spawn::spawn(&command),
+        Some(_) => spawn_numbered(&mut command, around.knobs),
+    };
+    turn(&around.knobs.oom_score, b"0");
+    spawned.map_err(|error| told(error, spec, command.cwd.to_string_lossy().as_ref()))
+}
+
 /// Starts a command under a number of our choice, and has the processes that it starts follow that one. If a process of
 /// an earlier command has the number, the next one that is free is as much the same in every run.
 fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<spawn::Child, SpawnError> {
@@ -479,7 +511,7 @@ fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<spawn::Chi
     }
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
@@ -487,6 +519,10 @@ fn shown(program: &Program) -> Vec<String> {
     match program {
         Program::Argv(argv) => argv.clone(),
         Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+        Program::Code(Code { context, language, code }) => {
+            let start: String = code.chars().take(LISTED_CHARS).collect();
+            vec![language.name().into(), context.clone(), start]
+        }
     }
 }
 
@@ -589,27 +625,36 @@ fn stdio(spec: &ExecSpec, around: &Surroundings<'_>) -> io::Result<(Ends, [Owned
         }
         let ends = Ends {
             stdin: Some(master.try_clone()?),
-            outputs: [Some(master.try_clone()?), None],
+            outputs: [Some(master.try_clone()?), None, None],
             terminal: Some(master),
         };
         return Ok((ends, [slave.try_clone()?, slave.try_clone()?, slave]));
     }
-    let (stdin, their_stdin) = if spec.stdin {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&write, true)?;
-        (Some(write), read)
-    } else {
-        (None, around.null.try_clone_to_owned()?)
-    };
-    let output = || -> io::Result<(OwnedFd, OwnedFd)> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&read, true)?;
-        Ok((read, write))
-    };
-    let (stdout, their_stdout) = output()?;
-    let (stderr, their_stderr) = output()?;
-    let ends = Ends { stdin, outputs: [Some(stdout), Some(stderr)], terminal: None };
+    let (stdin, their_stdin) = input_pipe(spec.stdin, around.null)?;
+    let (stdout, their_stdout) = output_pipe()?;
+    let (stderr, their_stderr) = output_pipe()?;
+    let ends = Ends { stdin, outputs: [Some(stdout), Some(stderr), None], terminal: None };
     Ok((ends, [their_stdin, their_stdout, their_stderr]))
+}
+
+/// Our end of what is fed, and the end that is read. Nothing is fed from what is always empty.
+pub(crate) fn input_pipe(
+    fed: bool,
+    null: rustix::fd::BorrowedFd<'_>,
+) -> io::Result<(Option<OwnedFd>, OwnedFd)> {
+    if !fed {
+        return Ok((None, null.try_clone_to_owned()?));
+    }
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&write, true)?;
+    Ok((Some(write), read))
+}
+
+/// Our end of what is written, and the end that it is written to.
+pub(crate) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((read, write))
 }
 
 /// The kernel's word for what is limited.
@@ -649,6 +694,7 @@ fn told(error: SpawnError, spec: &ExecSpec, cwd: &str) -> Exit {
     let program = match &spec.program {
         Program::Argv(argv) => argv.first().cloned().unwrap_or_default(),
         Program::Shell(_) => "/bin/sh".into(),
+        Program::Code(code) => code.language.name().into(),
     };
     let errno = error.source.raw_os_error().map(Errno::from_raw_os_error);
     match (error.stage, errno) {

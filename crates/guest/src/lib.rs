@@ -2,7 +2,7 @@
 //!
 //! The walk: [`jail`] receives a plan, builds the walls step by step (`build`) and becomes PID 1 of the box. From then
 //! on it is the `agent`: one thread, one loop over one closed enum of causes. `connection` holds the bytes to and from
-//! each client, `exec` the commands, `output` what they wrote, `track` the means to kill exactly one of them, `files`
+//! each client, `exec` the commands, `context` the interpreters that remember, `output` what they wrote, `track` the means to kill exactly one of them, `files`
 //! the file operations, `carry` the programs that come over the link, `bridge` how clients come from where no socket leads,
 //! `user` who is who in the box, and `walk` what is told of its root where nobody else can look.
 //!
@@ -13,6 +13,7 @@ mod bridge;
 mod build;
 mod carry;
 mod connection;
+mod context;
 mod exec;
 mod files;
 mod output;

@@ -104,6 +104,8 @@ impl Log {
         match stream {
             OutputStream::Stdout => self.stdout += bytes.len() as u64,
             OutputStream::Stderr => self.stderr += bytes.len() as u64,
+            // What a run told is no output: it is counted among all bytes only.
+            OutputStream::Results => {}
         }
         if self.head_room > 0 {
             let (fits, rest) = bytes.split_at(bytes.len().min(self.head_room));

@@ -18,6 +18,8 @@ pub struct Command<'a> {
     pub candidates: Vec<CString>,
     /// The program itself, in place of paths to it: an executable image, close-on-exec.
     pub program: Option<BorrowedFd<'a>>,
+    /// A descriptor that the program finds as its number 3. Not together with `program`.
+    pub line: Option<BorrowedFd<'a>>,
     /// Arguments, the program's name first.
     pub argv: Vec<CString>,
     /// `KEY=value`.
@@ -115,6 +117,8 @@ struct Errand<'a> {
 
 /// Where the new process holds a program that has no path, right after its stdio.
 const PROGRAM_FD: RawFd = 3;
+/// Where it finds the one further descriptor that it is given.
+const LINE_FD: RawFd = 3;
 const STACK_BYTES: usize = 64 * 1024;
 /// More CPUs than Linux knows.
 const CPUS_MAX: usize = 8192;
@@ -260,6 +264,13 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
             call!(libc::SYS_dup3, program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC);
         }
         rest += 1;
+    } else if let Some(line) = command.line {
+        if line.as_raw_fd() != LINE_FD {
+            call!(libc::SYS_dup3, line.as_raw_fd(), LINE_FD, 0);
+        } else {
+            call!(libc::SYS_fcntl, LINE_FD, libc::F_SETFD, 0);
+        }
+        rest += 1;
     }
     call!(libc::SYS_close_range, rest, crate::descriptor::FD_LAST, 0);
     *stage = Stage::User;
@@ -385,6 +396,7 @@ mod tests {
         let child = spawn(&Command {
             candidates: candidates(&argv[0], "/nonexistent:/usr/bin:/bin"),
             program,
+            line: None,
             argv,
             env: vec![],
             cwd: CString::new(cwd).unwrap(),

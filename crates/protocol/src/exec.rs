@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::Code;
 use crate::exit::ExitReport;
 
 /// What to run, and how.
@@ -51,6 +52,8 @@ pub enum Program {
     Argv(Vec<String>),
     /// A line for `/bin/sh -c`.
     Shell(String),
+    /// Code for a context of the box. Since version 5.
+    Code(Code),
 }
 
 impl Default for Program {
@@ -106,7 +109,7 @@ pub enum RlimitKind {
     QueueBytes,
 }
 
-/// Which of the two.
+/// Which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -115,6 +118,8 @@ pub enum OutputStream {
     Stdout,
     /// Standard error.
     Stderr,
+    /// Of code in a context: lines of JSON, each a [`crate::CodeResult`]. Since version 5.
+    Results,
 }
 
 /// A piece of output, numbered by its place among all bytes that the command wrote.
@@ -122,7 +127,7 @@ pub enum OutputStream {
 pub struct Chunk {
     /// Which stream.
     pub stream: OutputStream,
-    /// How many bytes of either stream came before it.
+    /// How many bytes of all streams came before it.
     pub offset: u64,
     /// The bytes.
     pub bytes: Vec<u8>,

@@ -77,6 +77,8 @@ pub enum Killer {
     Destroy,
     /// The box was put back to an earlier state.
     Reset,
+    /// The interpreter that it ran in broke off the line to us, or spoke out of turn. Since version 5, of code alone.
+    Broken,
 }
 
 /// Why a program was never started.
@@ -181,6 +183,9 @@ impl std::fmt::Display for Exit {
             Exit::Killed { by: Killer::Ttl } => write!(f, "killed when the box's time to live had passed"),
             Exit::Killed { by: Killer::Destroy } => write!(f, "killed with its box"),
             Exit::Killed { by: Killer::Reset } => write!(f, "killed when its box was put back"),
+            Exit::Killed { by: Killer::Broken } => {
+                write!(f, "killed because its interpreter broke off the line to the box's guest")
+            }
             Exit::BoxGone { why } => write!(f, "the box is gone: {why}"),
             Exit::NotStarted { message, .. } => write!(f, "not started: {message}"),
         }

@@ -12,7 +12,7 @@
 //! | `Request`, `Reply` | JSON |
 //! | `Data` | stdin, or bytes of a file, either way |
 //! | `End` | empty: no more `Data` on this stream from this side |
-//! | `Stdout`, `Stderr` | 8 bytes place among all output of the command, then the bytes |
+//! | `Stdout`, `Stderr`, `Results` | 8 bytes place among all output of the command, then the bytes |
 //! | `Credit` | 8 bytes: so many more bytes may be sent on this stream |
 //! | `Cancel` | empty: the host has given this stream up |
 
@@ -20,7 +20,7 @@ use crate::limits::FRAME_BODY_MAX;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
-/// Bytes before the output in a `Stdout` or `Stderr` body.
+/// Bytes before the output in a `Stdout`, `Stderr` or `Results` body.
 pub const OFFSET_BYTES: usize = 8;
 
 /// What a frame is.
@@ -43,6 +43,8 @@ pub enum Kind {
     Credit = 7,
     /// The host is not interested in this stream any more.
     Cancel = 8,
+    /// Bytes of the results of code.
+    Results = 9,
 }
 
 impl Kind {
@@ -56,6 +58,7 @@ impl Kind {
             6 => Kind::Stderr,
             7 => Kind::Credit,
             8 => Kind::Cancel,
+            9 => Kind::Results,
             _ => return None,
         })
     }
@@ -133,7 +136,7 @@ impl Frame {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Place and bytes of a `Stdout` or `Stderr` frame.
+    /// Place and bytes of a `Stdout`, `Stderr` or `Results` frame.
     pub fn output(&self) -> Result<(u64, &[u8]), FrameError> {
         let (offset, bytes) = self.body.split_first_chunk::<OFFSET_BYTES>().ok_or(FrameError::BadBody)?;
         Ok((u64::from_le_bytes(*offset), bytes))

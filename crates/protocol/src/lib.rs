@@ -10,6 +10,7 @@
 //! Versions: [`VERSION`] counts messages. A field is added as optional; nothing is removed or used again. The newer
 //! side bends, because the guest in a running box is frozen (`docs/protocol.md`).
 
+pub mod code;
 pub mod exec;
 pub mod exit;
 pub mod file;
@@ -19,6 +20,7 @@ pub mod message;
 pub mod plan;
 pub mod walk;
 
+pub use code::{Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, Language, MimeBundle};
 pub use exec::{Chunk, ExecInfo, ExecSpec, ExecState, OutputStream, Program, Rlimit, RlimitKind, TtySize};
 pub use exit::{Exit, ExitReport, Killer, NotStarted};
 pub use file::{FileKind, FileOp, FileResult, FileStat, ListPage};

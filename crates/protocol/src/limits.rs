@@ -34,6 +34,16 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const DRAIN_MS: u64 = 50;
 /// Between SIGTERM and SIGKILL when a deadline has passed, unless the caller says otherwise.
 pub const GRACE_MS: u64 = 500;
+/// Contexts of one box, those that are lost and not yet deleted included.
+pub const CONTEXTS_MAX: usize = 64;
+/// The longest name of one.
+pub const CONTEXT_NAME_MAX: usize = 64;
+/// How long an interpreter may take to say that it is there.
+pub const CONTEXT_START_MS: u64 = 25_000;
+/// The longest line that an interpreter may say to the guest.
+pub const CONTEXT_LINE_MAX: usize = 1024;
+/// The code of one run.
+pub const CODE_BYTES_MAX: usize = 128 * 1024;
 /// The size of one program that is carried in.
 pub const CARRIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Programs that a guest keeps; a further one is refused.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::{ContextInfo, ContextSpec};
 use crate::exec::{ExecInfo, ExecSpec, OutputStream, TtySize};
 use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
@@ -128,6 +129,26 @@ pub enum Request {
     },
     /// The TCP ports that something in the box listens on. Since version 3.
     Ports,
+    /// Start an interpreter that remembers. Reply: `context` when it waits for code, or `failed`. Since version 5.
+    CreateContext(Box<ContextSpec>),
+    /// All contexts. Since version 5.
+    Contexts,
+    /// Interrupt what runs in a context, which lives on. Reply: `ok`, also if nothing runs. Since version 5.
+    InterruptContext {
+        /// Which.
+        context: String,
+    },
+    /// Kill a context's interpreter and all that it started, and start it anew. Replies as of `create_context`. Since
+    /// version 5.
+    RestartContext {
+        /// Which.
+        context: String,
+    },
+    /// Kill a context's interpreter and all that it started, and forget it. Reply: `ok`. Since version 5.
+    DeleteContext {
+        /// Which.
+        context: String,
+    },
     /// Close the box: everything in it is killed.
     Shutdown,
     /// Are you there?
@@ -200,6 +221,13 @@ pub enum Reply {
         /// Which.
         ports: Vec<Port>,
     },
+    /// A context waits for code. Last on its stream. Since version 5.
+    Context(ContextInfo),
+    /// All contexts. Since version 5.
+    Contexts {
+        /// In the order in which they were made.
+        contexts: Vec<ContextInfo>,
+    },
     /// The guest is ready for the bytes of a write or of a program, or has connected to a port.
     Ready,
     /// Done. Last on its stream.
@@ -251,6 +279,8 @@ pub enum FailureKind {
     Paused,
     /// Nobody listens on the port. Since version 3.
     Refused,
+    /// Something else is being done there; it can be tried again. Since version 5.
+    Busy,
     /// The guest does not know this request.
     Unsupported,
     /// Anything else.
@@ -262,5 +292,6 @@ pub fn stream_kind(stream: OutputStream) -> crate::frame::Kind {
     match stream {
         OutputStream::Stdout => crate::frame::Kind::Stdout,
         OutputStream::Stderr => crate::frame::Kind::Stderr,
+        OutputStream::Results => crate::frame::Kind::Results,
     }
 }

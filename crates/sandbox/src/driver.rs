@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::{Chunk, ExecInfo, ExecSpec, Exit, ExitReport, OutputStream, Reply, Request};
+use glasshouse_trace::ContextChange;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::client::{self, Line, Link, Stream};
@@ -56,6 +57,7 @@ pub(crate) enum Act {
         report: ExitReport,
         stdout: HeadTail,
         stderr: HeadTail,
+        results: HeadTail,
         step: bool,
         recorded: oneshot::Sender<()>,
     },
@@ -71,6 +73,10 @@ pub(crate) enum Act {
         bytes: Option<u64>,
         error: Option<String>,
     },
+    /// Values that must not get into the record.
+    Hide(Vec<String>),
+    /// Something was done to a context.
+    Context(ContextChange),
     /// Stdin that was sent to a command.
     Stdin {
         exec: u64,
@@ -137,8 +143,9 @@ impl Driver {
                     }
                     let _ = recorded.send(());
                 }
-                Act::Ended { exec, report, stdout, stderr, step, recorded } => {
+                Act::Ended { exec, report, stdout, stderr, results, step, recorded } => {
                     let wall_us = report.wall_us;
+                    self.record.results(exec, results);
                     self.record.ended(exec, report, stdout, stderr);
                     if step {
                         self.step(Done { exec: Some(exec), wall_us, ..Done::default() }).await;
@@ -154,6 +161,8 @@ impl Driver {
                     let _ = recorded.send(());
                 }
                 Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
+                Act::Hide(values) => self.record.hide(values.iter()),
+                Act::Context(change) => self.record.context(change),
                 Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),
                 Act::Close { why, answer } => {
                     self.record.box_ended(why);
@@ -239,15 +248,15 @@ pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Resu
     for info in execs {
         let Some(report) = report_of(&info) else { continue };
         let mut stream = link.open(&Request::Attach { exec: info.exec, from: 0, follow: false }).await?;
-        let (mut stdout, mut stderr) = (recorded(), recorded());
+        let (mut stdout, mut stderr, mut results) = (recorded(), recorded(), recorded());
         while let Some(frame) = stream.next().await {
             match frame.kind {
-                Kind::Stdout | Kind::Stderr => {
+                Kind::Stdout | Kind::Stderr | Kind::Results => {
                     let Ok((_, bytes)) = frame.output() else { break };
-                    if frame.kind == Kind::Stdout {
-                        stdout.push(bytes)
-                    } else {
-                        stderr.push(bytes)
+                    match frame.kind {
+                        Kind::Stdout => stdout.push(bytes),
+                        Kind::Stderr => stderr.push(bytes),
+                        _ => results.push(bytes),
                     }
                     stream.grant(bytes.len() as u64).await?;
                 }
@@ -258,6 +267,7 @@ pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Resu
                 _ => {}
             }
         }
+        record.results(info.exec, results);
         record.ended(info.exec, report, stdout, stderr);
     }
     Ok(())
@@ -287,6 +297,7 @@ struct Relay {
     exec: u64,
     stdout: HeadTail,
     stderr: HeadTail,
+    results: HeadTail,
 }
 
 impl Relay {
@@ -294,8 +305,8 @@ impl Relay {
         let background = starter.as_ref().is_none_or(|starter| starter.spec.background);
         let room = ExecInput::first_room();
         let fed = Arc::new(Mutex::new(recorded()));
-        let (stdout, stderr) = (recorded(), recorded());
-        Relay { link, stream, starter, background, kept_bytes, room, fed, exec: 0, stdout, stderr }
+        let (stdout, stderr, results) = (recorded(), recorded(), recorded());
+        Relay { link, stream, starter, background, kept_bytes, room, fed, exec: 0, stdout, stderr, results }
     }
 
     async fn run(mut self, answer: oneshot::Sender<Result<Exec>>) {
@@ -368,14 +379,14 @@ impl Relay {
         wanted: &mut bool,
     ) -> Option<Option<ExitReport>> {
         let event = match frame.kind {
-            Kind::Stdout | Kind::Stderr => {
+            Kind::Stdout | Kind::Stderr | Kind::Results => {
                 let (offset, bytes) = frame.output().ok()?;
-                let stream =
-                    if frame.kind == Kind::Stdout { OutputStream::Stdout } else { OutputStream::Stderr };
-                match stream {
-                    OutputStream::Stdout => self.stdout.push(bytes),
-                    OutputStream::Stderr => self.stderr.push(bytes),
-                }
+                let (stream, recorded) = match frame.kind {
+                    Kind::Stdout => (OutputStream::Stdout, &mut self.stdout),
+                    Kind::Stderr => (OutputStream::Stderr, &mut self.stderr),
+                    _ => (OutputStream::Results, &mut self.results),
+                };
+                recorded.push(bytes);
                 ExecEvent::Output(Chunk { stream, offset, bytes: bytes.to_vec() })
             }
             Kind::Credit => {
@@ -433,9 +444,17 @@ impl Relay {
                 let _ = acts.send(Act::Stdin { exec: self.exec, bytes: fed }).await;
             }
             let (recorded, wait) = oneshot::channel();
-            let (stdout, stderr) = (self.stdout, self.stderr);
+            let (stdout, stderr, results) = (self.stdout, self.stderr, self.results);
             let step = *step && !spec.background;
-            let act = Act::Ended { exec: self.exec, report: report.clone(), stdout, stderr, step, recorded };
+            let act = Act::Ended {
+                exec: self.exec,
+                report: report.clone(),
+                stdout,
+                stderr,
+                results,
+                step,
+                recorded,
+            };
             if acts.send(act).await.is_ok() {
                 let _ = wait.await;
             }

@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Refused,
     /// The box is gone.
     Gone,
+    /// Something else is being done there; it can be tried again.
+    Busy,
     /// The box is paused; it has to be resumed first.
     Paused,
     /// A container engine does not answer.

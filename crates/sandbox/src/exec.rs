@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_protocol::limits::{DATA_CHUNK_MAX, STDIN_CREDIT};
-use glasshouse_protocol::{Chunk, Exit, ExitReport, OutputStream, Request, TtySize};
+use glasshouse_protocol::{Chunk, CodeError, CodeResult, Exit, ExitReport, OutputStream, Request, TtySize};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::client::{Link, StreamSender};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{RESULT_LINE_BYTES, RESULTS_BYTES};
 
 /// What happens to a command.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub enum ExecEvent {
         /// First byte after the gap.
         to: u64,
     },
+    /// Code told something: the value of its last expression, what it had shown, or why it failed.
+    Result(CodeResult),
     /// A reader that does not follow has all there is.
     UpToDate {
         /// The place of the next byte.
@@ -39,11 +42,13 @@ pub struct Exec {
     input: ExecInput,
     kept_bytes: u64,
     over: bool,
+    /// What code told and has not been taken.
+    results: Results,
 }
 
 impl Exec {
     pub(crate) fn new(id: u64, events: mpsc::Receiver<ExecEvent>, input: ExecInput, kept_bytes: u64) -> Exec {
-        Exec { id, events, input, kept_bytes, over: false }
+        Exec { id, events, input, kept_bytes, over: false, results: Results::default() }
     }
 
     /// Its number in the box.
@@ -53,15 +58,29 @@ impl Exec {
 
     /// What happens next. After the end: `None`.
     pub async fn next(&mut self) -> Option<ExecEvent> {
-        if self.over {
-            return None;
+        loop {
+            if let Some(result) = self.results.next() {
+                return Some(ExecEvent::Result(result));
+            }
+            if self.over {
+                return None;
+            }
+            let event = self.events.recv().await.unwrap_or_else(|| {
+                let why = self.input.link.closed().unwrap_or_else(|| "the link was closed".into());
+                ExecEvent::Ended(ExitReport::never_ran(Exit::BoxGone { why }))
+            });
+            self.over = matches!(event, ExecEvent::Ended(_) | ExecEvent::UpToDate { .. });
+            match event {
+                ExecEvent::Output(chunk) if chunk.stream == OutputStream::Results => {
+                    self.results.push(&chunk.bytes);
+                }
+                ExecEvent::Gap { .. } => {
+                    self.results.lose();
+                    return Some(event);
+                }
+                event => return Some(event),
+            }
         }
-        let event = self.events.recv().await.unwrap_or_else(|| {
-            let why = self.input.link.closed().unwrap_or_else(|| "the link was closed".into());
-            ExecEvent::Ended(ExitReport::never_ran(Exit::BoxGone { why }))
-        });
-        self.over = matches!(event, ExecEvent::Ended(_) | ExecEvent::UpToDate { .. });
-        Some(event)
     }
 
     /// The way to its stdin, its terminal, and to end it.
@@ -73,12 +92,23 @@ impl Exec {
     pub async fn collect(mut self) -> ExecOutput {
         let (mut stdout, mut stderr) = (HeadTail::new(self.kept_bytes), HeadTail::new(self.kept_bytes));
         let mut report = None;
+        let (mut results, mut room) = (Vec::new(), RESULTS_BYTES);
         while let Some(event) = self.next().await {
             match event {
                 ExecEvent::Output(chunk) => match chunk.stream {
                     OutputStream::Stdout => stdout.push(&chunk.bytes),
                     OutputStream::Stderr => stderr.push(&chunk.bytes),
+                    OutputStream::Results => {}
                 },
+                ExecEvent::Result(result) => {
+                    // The last word of a run is its error, or its value: what is too much beside that is let go.
+                    let cost = cost_of(&result);
+                    let is_last_word = !matches!(result, CodeResult::Display(_));
+                    if cost <= room || is_last_word {
+                        room = room.saturating_sub(cost);
+                        results.push(result);
+                    }
+                }
                 ExecEvent::Gap { .. } | ExecEvent::UpToDate { .. } => {}
                 ExecEvent::Ended(ended) => report = Some(ended),
             }
@@ -90,8 +120,65 @@ impl Exec {
             stdout: stdout.keep(report.stdout_bytes),
             stderr: stderr.keep(report.stderr_bytes),
             report,
+            results,
         }
     }
+}
+
+fn cost_of(result: &CodeResult) -> usize {
+    match result {
+        CodeResult::Value(bundle) | CodeResult::Display(bundle) => {
+            bundle.data.iter().map(|(mime, data)| mime.len() + data.len()).sum()
+        }
+        CodeResult::Error(error) => error.traceback.iter().map(String::len).sum(),
+    }
+}
+
+/// Lines of results, as they come.
+#[derive(Debug, Default)]
+struct Results {
+    line: Vec<u8>,
+    /// The rest of this line means nothing: some of it is missing, or it is too long.
+    broken: bool,
+    ready: VecDeque<CodeResult>,
+}
+
+impl Results {
+    fn push(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let whole = piece.ends_with(b"\n");
+            if self.line.len() + piece.len() > RESULT_LINE_BYTES {
+                self.lose();
+            } else if !self.broken {
+                self.line.extend_from_slice(piece);
+            }
+            if whole {
+                let broken = std::mem::take(&mut self.broken);
+                let line = std::mem::take(&mut self.line);
+                let understood = serde_json::from_slice(&line).ok().filter(|_| !broken);
+                self.ready.push_back(understood.unwrap_or_else(not_understood));
+            }
+        }
+    }
+
+    /// What there is of a line is not all of it.
+    fn lose(&mut self) {
+        self.line = Vec::new();
+        self.broken = true;
+    }
+
+    fn next(&mut self) -> Option<CodeResult> {
+        self.ready.pop_front()
+    }
+}
+
+/// What code told is its own affair, but that it makes no sense is said.
+fn not_understood() -> CodeResult {
+    CodeResult::Error(CodeError {
+        name: "ResultLost".into(),
+        value: "a result of this run was too long, was not kept, or makes no sense".into(),
+        traceback: Vec::new(),
+    })
 }
 
 /// The way into a command.
@@ -172,6 +259,8 @@ pub struct ExecOutput {
     pub stdout: Kept,
     /// Standard error.
     pub stderr: Kept,
+    /// What code told beside that.
+    pub results: Vec<CodeResult>,
 }
 
 /// What was kept of a stream.
@@ -231,6 +320,22 @@ impl HeadTail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_come_whole_however_they_are_cut() {
+        let line = br#"{"value":{"data":{"text/plain":"2"}}}"#;
+        let mut results = Results::default();
+        line.iter().for_each(|byte| results.push(&[*byte]));
+        assert_eq!(results.next(), None);
+        results.push(b"\nnonsense\n");
+        let Some(CodeResult::Value(bundle)) = results.next() else { panic!("it is a value") };
+        assert_eq!(bundle.text(), Some("2"));
+        assert_eq!(results.next(), Some(not_understood()));
+        results.lose();
+        results.push(&[&line[10..], b"\n", &line[..], b"\n"].concat());
+        assert_eq!(results.next(), Some(not_understood()));
+        assert!(matches!(results.next(), Some(CodeResult::Value(_))));
+    }
 
     fn kept(limit: u64, pieces: &[&[u8]]) -> Kept {
         let mut parts = HeadTail::new(limit);

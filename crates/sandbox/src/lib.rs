@@ -19,6 +19,7 @@
 //! The library reads no environment, no home directory, and prints nothing: settings are values.
 
 mod client;
+mod code;
 mod driver;
 mod error;
 mod exec;
@@ -39,10 +40,12 @@ mod task;
 mod threads;
 pub mod tools;
 
+pub use code::CodeSpec;
 pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
 pub use glasshouse_protocol::{
-    Chunk, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, FileKind, FileStat, Killer, ListPage, NotStarted,
+    Chunk, Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, ExecInfo, ExecSpec,
+    ExecState, Exit, ExitReport, FileKind, FileStat, Killer, Language, ListPage, MimeBundle, NotStarted,
     OutputStream, Port, Program, Rlimit, RlimitKind, TtySize,
 };
 pub use image::{

@@ -20,6 +20,10 @@ pub(crate) const STREAM_FRAMES: usize = (STREAM_CREDIT / FRAME_COST) as usize + 
 pub(crate) const UNSENT_BYTES_HIGH: usize = 256 * 1024;
 /// Pieces of output that wait for the caller.
 pub(crate) const EVENTS: usize = 16;
+/// One result of code: a picture of a few thousand dots a side, in base64.
+pub(crate) const RESULT_LINE_BYTES: usize = 32 << 20;
+/// All results of one run that are gathered.
+pub(crate) const RESULTS_BYTES: usize = 64 << 20;
 /// Requests that wait for a box's driver.
 pub(crate) const ACTS: usize = 64;
 /// Bytes of each stream of a command that are put on record, head and tail, half each.

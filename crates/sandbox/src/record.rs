@@ -2,8 +2,8 @@
 
 use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
 use glasshouse_trace::{
-    BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction, SecretPattern,
-    Settings, Settled,
+    BoxCreated, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction,
+    SecretPattern, Settings, Settled,
 };
 
 use crate::exec::HeadTail;
@@ -103,6 +103,18 @@ impl Record {
     pub(crate) fn stdin(&mut self, exec: u64, bytes: HeadTail) {
         let total = bytes.total();
         self.recorder.record(Event::Stdin { exec, payload: payload(bytes, total) });
+    }
+
+    /// What code told, if it did.
+    pub(crate) fn results(&mut self, exec: u64, bytes: HeadTail) {
+        let total = bytes.total();
+        if total > 0 {
+            self.recorder.record(Event::Results { exec, payload: payload(bytes, total) });
+        }
+    }
+
+    pub(crate) fn context(&mut self, change: ContextChange) {
+        self.recorder.record(Event::Context(change));
     }
 
     pub(crate) fn signal(&mut self, exec: u64, signal: i32) {

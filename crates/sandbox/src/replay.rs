@@ -18,7 +18,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
-use glasshouse_protocol::{ExecSpec, Program, TtySize};
+use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
     Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
 };
@@ -327,6 +327,9 @@ impl Replay<'_> {
     async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
         let (spec, stdin) = exec_of(params)?;
         let background = spec.background;
+        if let Program::Code(code) = &spec.program {
+            self.context(code, params.get("fresh")).await?;
+        }
         let exec = self.sandbox.exec(spec).await?;
         if let Some(bytes) = stdin {
             let input = exec.input();
@@ -338,6 +341,27 @@ impl Replay<'_> {
             exec.collect().await;
         }
         Ok(())
+    }
+
+    /// Sees to it that a context is there, and new if it was then.
+    async fn context(&self, code: &Code, fresh: Option<&Value>) -> Result<()> {
+        let known = self.sandbox.contexts().await?.into_iter().any(|context| context.id == code.context);
+        match (known, fresh) {
+            (true, None) => Ok(()),
+            (true, Some(_)) => self.sandbox.restart_context(&code.context).await.map(drop),
+            (false, fresh) => {
+                let text = |name: &str| fresh?.get(name)?.as_str().map(str::to_owned);
+                let spec = ContextSpec {
+                    language: code.language,
+                    id: Some(code.context.clone()),
+                    interpreter: text("interpreter"),
+                    cwd: text("cwd"),
+                    user: text("user"),
+                    env: Vec::new(),
+                };
+                self.sandbox.create_context(spec).await.map(drop)
+            }
+        }
     }
 
     /// What a caller did to files. That it fails is a part of what is compared.
@@ -543,17 +567,21 @@ impl Record {
 /// The command of a plain step, and what it is fed.
 fn exec_of(params: &Map<String, Value>) -> Result<(ExecSpec, Option<Vec<u8>>)> {
     let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
-    let program = match (params.get("argv"), params.get("shell")) {
-        (Some(argv), None) => {
+    let program = match (params.get("argv"), params.get("shell"), params.get("code")) {
+        (None, None, Some(code)) => Program::Code(
+            serde_json::from_value(code.clone())
+                .map_err(|_| invalid("`code` has `context`, `language` and `code`"))?,
+        ),
+        (Some(argv), None, None) => {
             let words = argv.as_array().and_then(|words| {
                 words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
             });
             Program::Argv(words.ok_or_else(|| invalid("`argv` is a list of words"))?)
         }
-        (None, Some(line)) => {
+        (None, Some(line), None) => {
             Program::Shell(line.as_str().ok_or_else(|| invalid("`shell` is a line"))?.to_owned())
         }
-        _ => return Err(invalid("a command has either `argv` or `shell`")),
+        _ => return Err(invalid("a command has one of `argv`, `shell` and `code`")),
     };
     if let Some(bytes) = params.get("stdin_bytes_cut").and_then(Value::as_u64) {
         let message = format!("cannot be done again: {bytes} bytes of what it was fed are not on record");

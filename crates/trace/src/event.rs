@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use glasshouse_protocol::{Exit, ExitReport, Program, Rlimit, TtySize};
+use glasshouse_protocol::{Code, Exit, ExitReport, Language, Program, Rlimit, TtySize};
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
@@ -39,6 +39,15 @@ pub enum Event {
         /// With what.
         payload: Payload,
     },
+    /// Code told something beside what it wrote: values, pictures, its error.
+    Results {
+        /// The number of its run in the box.
+        exec: u64,
+        /// Lines of JSON.
+        payload: Payload,
+    },
+    /// Something was done to a code context.
+    Context(ContextChange),
     /// A command was sent a signal by a caller.
     Signal {
         /// Its number in the box.
@@ -181,6 +190,30 @@ pub struct ExecStarted {
     pub rlimits: Vec<Rlimit>,
 }
 
+/// Something was done to a code context.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextChange {
+    /// What: `create`, `restart`, `interrupt` or `delete`.
+    pub what: String,
+    /// Its name.
+    pub context: String,
+    /// What it speaks, if it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<Language>,
+    /// Its interpreter, if the caller said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
+    /// Where it begins, if the caller said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// As whom it runs, if the caller said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The names of the environment variables that were added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_names: Vec<String>,
+}
+
 /// A caller did something with a file of the box.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileOperation {
@@ -316,6 +349,8 @@ impl Event {
     pub(crate) fn version(&self) -> u32 {
         match self {
             Event::Base(_) | Event::Step(_) => 2,
+            Event::Results { .. } | Event::Context(_) => 3,
+            Event::ExecStarted(ExecStarted { program: Program::Code(_), .. }) => 3,
             _ => 1,
         }
     }
@@ -324,7 +359,7 @@ impl Event {
     pub fn payloads(&self) -> Vec<&Payload> {
         match self {
             Event::ExecEnded { stdout, stderr, .. } => vec![stdout, stderr],
-            Event::Stdin { payload, .. } => vec![payload],
+            Event::Stdin { payload, .. } | Event::Results { payload, .. } => vec![payload],
             Event::File(file) => file.payload.iter().collect(),
             Event::Step(step) => {
                 let Step { params, output, stderr, state, .. } = &**step;
@@ -338,7 +373,7 @@ impl Event {
     pub(crate) fn payloads_mut(&mut self) -> Vec<&mut Payload> {
         match self {
             Event::ExecEnded { stdout, stderr, .. } => vec![stdout, stderr],
-            Event::Stdin { payload, .. } => vec![payload],
+            Event::Stdin { payload, .. } | Event::Results { payload, .. } => vec![payload],
             Event::File(file) => file.payload.iter_mut().collect(),
             Event::Step(step) => {
                 let Step { params, output, stderr, state, .. } = &mut **step;
@@ -366,7 +401,9 @@ impl Event {
             Event::Base(base) => base.each_text(visit),
             Event::Step(step) => step.each_text(visit),
             Event::BoxEnded { why } | Event::Lost { events: _, bytes: _, why } => visit(why),
+            Event::Context(change) => change.each_text(visit),
             Event::Stdin { exec: _, payload: _ }
+            | Event::Results { exec: _, payload: _ }
             | Event::Signal { exec: _, signal: _ }
             | Event::Repaired { dropped_bytes: _ }
             | Event::Unknown(_) => {}
@@ -462,6 +499,14 @@ impl BoxCreated {
     }
 }
 
+impl ContextChange {
+    fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
+        let ContextChange { what, context, language: _, interpreter, cwd, user, env_names } = self;
+        [what, context].into_iter().chain(interpreter).chain(cwd).chain(user).for_each(&mut *visit);
+        each_name(env_names, visit);
+    }
+}
+
 impl ExecStarted {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
         let ExecStarted {
@@ -483,6 +528,10 @@ impl ExecStarted {
         match program {
             Program::Argv(argv) => argv.iter_mut().for_each(visit),
             Program::Shell(line) => visit(line),
+            Program::Code(Code { context, language: _, code }) => {
+                visit(context);
+                visit(code);
+            }
         }
     }
 }

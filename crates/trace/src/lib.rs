@@ -37,8 +37,8 @@ pub use blobs::Blobs;
 pub use changes::{ChangeKind, FileChange, FileFacts};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{
-    Base, BaseTask, BoxCreated, Event, ExecStarted, FileOperation, LimitInForce, Step, StepState,
-    UnknownEvent,
+    Base, BaseTask, BoxCreated, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Step,
+    StepState, UnknownEvent,
 };
 pub use hash::Hash;
 pub use line::{Line, VERSION};

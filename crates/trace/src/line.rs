@@ -7,7 +7,7 @@ use crate::hash::Hash;
 use crate::payload::BlobName;
 
 /// The newest version of the format that this crate writes. A line has the version that first had its event.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,14 +14,14 @@ use std::io::{self, Write};
 
 pub use self::page::page;
 
-use glasshouse_protocol::{ExitReport, Program};
+use glasshouse_protocol::{Code, ExitReport, Program};
 
 use self::text::{clipped, plain, quoted, safe_json};
 use self::texts::Texts;
 use crate::blobs::Blobs;
 use crate::changes::FileChange;
 use crate::error::Result;
-use crate::event::{BoxCreated, Event, ExecStarted, FileOperation, Step};
+use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, FileOperation, Step};
 use crate::limits::{VIEW_BYTES_MAX, VIEW_DIFF_LINES_MAX, VIEW_LINES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
@@ -110,6 +110,11 @@ impl View<'_> {
                 self.row(Paint::None, &format!("{time}  "), &text)?;
                 self.payload("< ", payload)
             }
+            Event::Results { exec, payload } => {
+                self.above = above.filter(|above| above == exec);
+                self.results(&time, *exec, payload)
+            }
+            Event::Context(change) => self.context(&time, change),
             Event::Signal { exec, signal } => {
                 let text = format!("#{exec}  sent {}", words::signal(*signal));
                 self.row(Paint::None, &format!("{time}  "), &text)
@@ -190,14 +195,10 @@ impl View<'_> {
                 let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
                 self.row(Paint::Strong, &head, &words.join(" "))?;
             }
-            // The lines of a script stay below their first one, marked as a shell marks them.
-            Program::Shell(script) => {
-                let mut lines = script.lines();
-                self.row(Paint::Strong, &head, &plain(lines.next().unwrap_or_default().as_bytes()))?;
-                for line in lines.by_ref().take(VIEW_LINES_MAX) {
-                    self.row(Paint::Strong, INDENT, &format!("> {}", plain(line.as_bytes())))?;
-                }
-                self.more(lines.map(|line| line.len() as u64 + 1).sum())?;
+            Program::Shell(script) => self.script(&head, script)?,
+            Program::Code(Code { context, language, code }) => {
+                let head = format!("{time}  #{exec}  {} in {}> ", language.name(), plain(context.as_bytes()));
+                self.script(&head, code)?;
             }
         }
         let mut notes = Vec::new();
@@ -211,6 +212,28 @@ impl View<'_> {
             self.row(Paint::Faint, INDENT, &notes.join(", "))?;
         }
         self.env(env_names)
+    }
+
+    fn results(&mut self, time: &str, exec: u64, payload: &Payload) -> io::Result<()> {
+        let text = format!("#{exec}  results, {}", words::bytes(payload.bytes_total));
+        self.row(Paint::None, &format!("{time}  "), &text)?;
+        self.payload("= ", payload)
+    }
+
+    fn context(&mut self, time: &str, change: &ContextChange) -> io::Result<()> {
+        let language = change.language.map(|language| format!(" ({})", language.name())).unwrap_or_default();
+        let text = format!("context {}: {}{language}", change.context, change.what);
+        self.row(Paint::None, &format!("{time}  "), &plain(text.as_bytes()))
+    }
+
+    /// The lines of a script stay below their first one, marked as a shell marks them.
+    fn script(&mut self, head: &str, script: &str) -> io::Result<()> {
+        let mut lines = script.lines();
+        self.row(Paint::Strong, head, &plain(lines.next().unwrap_or_default().as_bytes()))?;
+        for line in lines.by_ref().take(VIEW_LINES_MAX) {
+            self.row(Paint::Strong, INDENT, &format!("> {}", plain(line.as_bytes())))?;
+        }
+        self.more(lines.map(|line| line.len() as u64 + 1).sum())
     }
 
     fn env(&mut self, names: &[String]) -> io::Result<()> {

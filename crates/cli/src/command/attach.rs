@@ -73,13 +73,14 @@ impl Attach {
 /// What is kept of a command that may go on; it has no end then. The guest bounds what it keeps.
 async fn so_far(mut exec: Exec) -> Value {
     let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
-    let mut report = None;
+    let (mut report, mut results) = (None, Vec::new());
     while let Some(event) = exec.next().await {
         match event {
             ExecEvent::Output(chunk) => {
                 let kept = match chunk.stream {
                     OutputStream::Stdout => &mut stdout,
                     OutputStream::Stderr => &mut stderr,
+                    OutputStream::Results => continue,
                 };
                 kept.bytes.extend_from_slice(&chunk.bytes);
             }
@@ -89,13 +90,14 @@ async fn so_far(mut exec: Exec) -> Value {
                 stderr.gap_at = Some(stderr.bytes.len());
             }
             ExecEvent::Ended(ended) => report = Some(ended),
+            ExecEvent::Result(result) => results.push(result),
             ExecEvent::UpToDate { .. } => {}
         }
     }
     let running = report.is_none();
     let seen = [stdout.bytes.len(), stderr.bytes.len()];
     let report = report.unwrap_or_else(|| ExitReport::never_ran(Exit::Code { code: 0 }));
-    let mut value = output::exec_json(&ExecOutput { exec: exec.id(), report, stdout, stderr });
+    let mut value = output::exec_json(&ExecOutput { exec: exec.id(), report, stdout, stderr, results });
     if running {
         for unknown in ["exit", "wall_ms", "wall_us", "cpu_ms", "cpu_us", "peak_memory_bytes", "oom_kills"] {
             value[unknown] = Value::Null;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::{ExecEvent, ExecSpec, ExecState, Exit, ExitReport, Sandbox};
+use glasshouse_sandbox::{ExecEvent, ExecSpec, ExecState, Exit, ExitReport, Program, Sandbox};
 use serde_json::{Value, json};
 
 use super::tools::ToolOptions;
@@ -76,7 +76,7 @@ impl Exec {
 }
 
 /// Starts a command that stays, and prints its number.
-async fn background(global: &Global, sandbox: &Sandbox, spec: ExecSpec) -> Result<i32> {
+pub(super) async fn background(global: &Global, sandbox: &Sandbox, spec: ExecSpec) -> Result<i32> {
     let mut exec = sandbox.exec(spec).await?;
     let id = exec.id();
     // Nobody waits for it, so whether it started at all is said now or never.
@@ -105,7 +105,10 @@ async fn last_word(exec: &mut glasshouse_sandbox::Exec) -> Option<ExitReport> {
     loop {
         match exec.next().await? {
             ExecEvent::Ended(report) => return Some(report),
-            ExecEvent::Output(_) | ExecEvent::Gap { .. } | ExecEvent::UpToDate { .. } => {}
+            ExecEvent::Output(_)
+            | ExecEvent::Result(_)
+            | ExecEvent::Gap { .. }
+            | ExecEvent::UpToDate { .. } => {}
         }
     }
 }
@@ -121,16 +124,41 @@ pub(super) struct Foreground<'a> {
 impl Foreground<'_> {
     /// Runs it to its end, and returns the exit code.
     pub(super) async fn run(&self, spec: ExecSpec, signals: &mut Signals) -> Result<i32> {
+        let context = match &spec.program {
+            Program::Code(code) => Some(code.context.clone()),
+            _ => None,
+        };
         match self.end(spec, signals).await? {
-            End::Ended(ended) => Ok(self.ended(&ended)),
+            End::Ended(ended) => {
+                let code = self.ended(&ended);
+                if let Some(why) = self.why_lost(context.as_deref(), &ended.report.exit).await {
+                    self.global.say(&format!("the context was lost: {why}"));
+                }
+                Ok(code)
+            }
             End::Collected(ran) => {
-                output::print_json(&output::exec_json(&ran))?;
+                let mut told = output::exec_json(&ran);
+                if context.is_some() {
+                    told["results"] = ran.results.iter().map(crate::code::json).collect();
+                    told["context_lost"] = self.why_lost(context.as_deref(), &ran.report.exit).await.into();
+                }
+                output::print_json(&told)?;
                 Ok(ran.report.exit.shell_code())
             }
             End::Stopped(signal) => Ok(signal_code(signal)),
             End::Closed => Ok(CLOSED_CODE),
             End::UpToDate => Err(anyhow!("cannot follow the command: it was left before its end")),
         }
+    }
+
+    /// Why the context of a run is gone, if it is. One that ended as code does lives on.
+    async fn why_lost(&self, context: Option<&str>, exit: &Exit) -> Option<String> {
+        let context = context?;
+        if exit.success() {
+            return None;
+        }
+        // A box that is gone has said so.
+        self.sandbox.why_lost(context).await.ok().flatten()
     }
 
     /// Runs it to its end.

@@ -1,13 +1,16 @@
 //! `glass run`: a fresh box for one command.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::{Image, SandboxSpec};
+use glasshouse_sandbox::{Code, ExecSpec, Image, Language, Program, SandboxSpec, Sandboxes};
 
 use super::create::{Made, make, remove};
 use super::exec::Foreground;
 use super::image::{Fetched, fetch, own_command, something};
 use crate::args::{BoxOptions, CommandOptions, Global};
+use crate::code;
 use crate::session::signal_code;
 use crate::signals::Signals;
 use crate::words::Limited;
@@ -25,14 +28,20 @@ Examples:
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
   glass run --image oci://debian:12 -- cat /etc/os-release
+  glass run --lang python plot.py --json      code, and what it tells beside its output
   echo data | glass run -i --shell -- 'sort | uniq -c'")]
 pub(crate) struct Run {
     #[command(flatten)]
     the_box: BoxOptions,
     #[command(flatten)]
     options: CommandOptions,
+    /// Run code of this language in place of a command: python, javascript (js), typescript (ts) or bash; then CMD is
+    /// the file that it is in, or `-` for our stdin
+    #[arg(long, value_name = "LANG", value_parser = code::language, help_heading = "Command")]
+    #[arg(conflicts_with_all = ["tty", "shell"])]
+    lang: Option<Language>,
     /// The program and its arguments [default: what the image runs by itself]
-    #[arg(required_unless_present = "image", trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required_unless_present_any = ["image", "lang"], trailing_var_arg = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<String>,
 }
@@ -52,6 +61,9 @@ impl Run {
             Some(Fetched::Image(info)) => Some(info),
             None => None,
         };
+        if let Some(language) = self.lang {
+            return self.code(global, &house, spec, language, &mut signals).await;
+        }
         let command = match (self.command.is_empty(), &spec.image) {
             (true, Image::Engine(name)) => something(name, house.engine_command(name).await?)?,
             (true, _) => own_command(fetched.as_deref())?,
@@ -65,6 +77,42 @@ impl Run {
         let foreground = Foreground { global, sandbox: &sandbox, part, limited: Limited::Here };
         let code = foreground.run(exec, &mut signals).await;
         let removed = remove(&sandbox, &mut signals).await;
+        let code = code?;
+        removed.map(|()| code)
+    }
+
+    /// Runs code in place of a command, with all that tells of it.
+    async fn code(
+        self,
+        global: &Global,
+        house: &Sandboxes,
+        spec: SandboxSpec,
+        language: Language,
+        signals: &mut Signals,
+    ) -> Result<i32> {
+        let file = match self.command.as_slice() {
+            [] => None,
+            [file] => Some(Path::new(file)),
+            [_, more, ..] => bail!("code is in one file, and {more:?} is one more"),
+        };
+        let part = self.options.part();
+        if part.stdin && file.is_none_or(|file| file == Path::new("-")) {
+            bail!("our stdin cannot be both the code and what it reads");
+        }
+        let text = code::read(file)?;
+        let (context, exec) = self.options.code(language)?;
+        let sandbox = match make(house, spec, signals).await? {
+            Made::Box(sandbox) => sandbox,
+            Made::Stopped(signal) => return Ok(signal_code(signal)),
+        };
+        let run = async {
+            let context = sandbox.create_context(context).await?;
+            let program = Program::Code(Code { context: context.id, language, code: text });
+            let foreground = Foreground { global, sandbox: &sandbox, part, limited: Limited::Here };
+            foreground.run(ExecSpec { program, ..exec }, signals).await
+        };
+        let code = run.await;
+        let removed = remove(&sandbox, signals).await;
         let code = code?;
         removed.map(|()| code)
     }

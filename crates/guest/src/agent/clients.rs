@@ -4,6 +4,9 @@ use std::ops::ControlFlow;
 
 use super::*;
 
+/// The version from which on hosts know of code. Older ones are not told of it: they would not understand the rest either.
+const CODE_SINCE: u32 = 5;
+
 impl Agent {
     pub(super) fn accept(&mut self) -> Result<()> {
         let Some(listener) = &self.listener else { return Ok(()) };
@@ -65,6 +68,9 @@ impl Agent {
         for id in connection.tunnels.values() {
             self.tunnels.remove(id);
         }
+        for context in self.contexts.values_mut() {
+            context.client = context.client.filter(|client| client.0 != n);
+        }
         let ids: Vec<u64> = self.execs.keys().copied().collect();
         for id in ids {
             let Some(exec) = self.execs.get_mut(&id) else { continue };
@@ -100,7 +106,7 @@ impl Agent {
                 self.granted(n, frame.stream, bytes)?;
             }
             Kind::Cancel => self.cancelled(n, frame.stream)?,
-            Kind::Reply | Kind::Stdout | Kind::Stderr => return Ok(Break(())),
+            Kind::Reply | Kind::Stdout | Kind::Stderr | Kind::Results => return Ok(Break(())),
         }
         Ok(Continue(()))
     }
@@ -140,7 +146,9 @@ impl Agent {
                 }
             }
             Request::Execs => {
-                let execs = self.execs.values().filter(|exec| !exec.hidden).map(Exec::info).collect();
+                let knows_code = connection.version >= CODE_SINCE;
+                let is_shown = |exec: &&Exec| !exec.hidden && (knows_code || exec.run.is_none());
+                let execs = self.execs.values().filter(is_shown).map(Exec::info).collect();
                 self.reply(n, stream, &Reply::Execs { execs });
             }
             Request::Unrecorded => self.unrecorded(n, stream),
@@ -160,6 +168,11 @@ impl Agent {
                 Ok(ports) => self.reply(n, stream, &Reply::Ports { ports }),
                 Err(e) => self.fail(n, stream, FailureKind::Io, format!("cannot see what listens: {e}")),
             },
+            Request::CreateContext(spec) => self.create_context(n, stream, *spec)?,
+            Request::Contexts => self.list_contexts(n, stream),
+            Request::InterruptContext { context } => self.interrupt_context(n, stream, &context)?,
+            Request::RestartContext { context } => self.restart_context(n, stream, &context)?,
+            Request::DeleteContext { context } => self.delete_context(n, stream, &context)?,
             Request::Pause => self.pause_all(n, stream)?,
             Request::Resume => {
                 self.resume_all();
@@ -179,8 +192,13 @@ impl Agent {
 
     /// Tells once of each command that ended with nobody there to see it.
     fn unrecorded(&mut self, n: usize, stream: u32) {
+        let knows_code =
+            self.connections[n].as_ref().is_some_and(|connection| connection.version >= CODE_SINCE);
         let mut execs = Vec::new();
         for exec in self.execs.values_mut() {
+            if exec.run.is_some() && !knows_code {
+                continue;
+            }
             if exec.report.is_some() && !exec.recorded && !exec.hidden && exec.starter.is_none() {
                 exec.recorded = true;
                 // Whoever asked will come for its output.
@@ -261,6 +279,13 @@ impl Agent {
             return self.no_such_exec(n, stream, exec);
         };
         let result = match &exec.pidfd {
+            // An interrupt is for what the code waits for, too, as from a terminal.
+            None if exec.run.is_some() && exec.main.is_none() => {
+                match tree || signal == rustix::process::Signal::INT.as_raw() {
+                    true => process::signal_group(exec.pid, signal),
+                    false => process::signal_pid(exec.pid, signal),
+                }
+            }
             None => Ok(()),
             Some(_) if tree => process::signal_group(exec.pid, signal),
             Some(pidfd) => process::signal(pidfd.as_fd(), signal),
@@ -426,7 +451,7 @@ impl Agent {
         let job = files::Job { op, groups: account.groups.clone(), ids };
         match job.start(mark.cgroup(), &self.enter) {
             Ok((pid, pidfd, stdio)) => {
-                let mut exec = Exec::worker(id, pid, pidfd, stdio, (n, stream), self.null.as_fd(), mark);
+                let mut exec = Exec::worker(id, pid, pidfd, stdio, (n, stream), mark);
                 exec.readers.push(Reader {
                     connection: n,
                     stream,

@@ -22,9 +22,11 @@ impl Agent {
         let mut buffer = [0; 1024];
         while rustix::io::read(&self.signals, &mut buffer[..]).is_ok_and(|n| n == buffer.len()) {}
         while let Some(pid) = process::peek_ended()? {
-            match self.execs.values().find(|exec| exec.main.is_none() && exec.pid == pid) {
-                Some(exec) => self.main_ended(exec.id)?,
-                None => {
+            let is_its = |exec: &&Exec| exec.main.is_none() && exec.pidfd.is_some() && exec.pid == pid;
+            match (self.execs.values().find(is_its), self.context_of(pid)) {
+                (Some(exec), _) => self.main_ended(exec.id)?,
+                (None, Some(number)) => self.context_ended(number)?,
+                (None, None) => {
                     let ended = process::reap_pid(pid)?;
                     self.walk_ended(pid, ended)?;
                 }
@@ -39,6 +41,9 @@ impl Agent {
     }
 
     pub(super) fn exec(&mut self, n: usize, stream: u32, spec: &ExecSpec) -> Result<()> {
+        if let glasshouse_protocol::Program::Code(code) = &spec.program {
+            return self.run_code(n, stream, spec, code);
+        }
         let id = self.next_exec;
         self.next_exec += 1;
         match self.start(id, n, stream, spec) {
@@ -87,8 +92,6 @@ impl Agent {
         }
         let bad_user = |message| not_started(NotStarted::BadUser, message);
         let (account, ids) = self.account(spec.user.as_deref()).map_err(bad_user)?;
-        let groups = Some(account.groups.clone());
-        let user = ids.map(|(uid, gid)| glasshouse_linux::spawn::User { uid, gid, groups });
         let mark = self
             .tracker
             .prepare()
@@ -96,27 +99,7 @@ impl Agent {
         let before = self.counters();
         let turn = self.next_turn();
         let program = spec.carried.as_ref().and_then(|name| self.programs.get(name));
-        let pin = self.config.pinned.as_ref().map(|pinned| Pin { pinned, command: turn.0, pid: turn.1 });
-        let around = Surroundings {
-            image_env: &self.config.image_env,
-            env: &self.config.env,
-            cwd: &self.config.cwd,
-            timeout_ms: self.config.timeout_ms,
-            kept_output_bytes: self.config.kept_output_bytes,
-            rlimits: &self.config.rlimits,
-            account: &account,
-            user,
-            devpts: self.devpts.as_ref().map(AsFd::as_fd),
-            null: self.null.as_fd(),
-            landlock: self.landlock.as_ref().map(AsFd::as_fd),
-            filter: self.filter.as_ref(),
-            enter: &self.enter,
-            tag: self.tracker.wants_tag(),
-            contained: self.config.contained,
-            knobs: &self.knobs,
-            program: program.map(AsFd::as_fd),
-            pin,
-        };
+        let around = self.surroundings(&account, ids, program, turn);
         match Exec::start(id, spec, &around, mark, (n, stream)) {
             Ok(mut exec) => {
                 exec.before = before;
@@ -138,9 +121,44 @@ impl Agent {
         }
     }
 
+    /// The box's part in a command, or in a context.
+    pub(super) fn surroundings<'a>(
+        &'a self,
+        account: &'a Account,
+        ids: Option<(u32, u32)>,
+        program: Option<&'a OwnedFd>,
+        turn: (u64, i32),
+    ) -> Surroundings<'a> {
+        let groups = Some(account.groups.clone());
+        Surroundings {
+            image_env: &self.config.image_env,
+            env: &self.config.env,
+            cwd: &self.config.cwd,
+            bounds: self.bounds(),
+            rlimits: &self.config.rlimits,
+            account,
+            user: ids.map(|(uid, gid)| glasshouse_linux::spawn::User { uid, gid, groups }),
+            devpts: self.devpts.as_ref().map(AsFd::as_fd),
+            null: self.null.as_fd(),
+            landlock: self.landlock.as_ref().map(AsFd::as_fd),
+            filter: self.filter.as_ref(),
+            enter: &self.enter,
+            tag: self.tracker.wants_tag(),
+            contained: self.config.contained,
+            knobs: &self.knobs,
+            program: program.map(AsFd::as_fd),
+            pin: self.config.pinned.as_ref().map(|pinned| Pin { pinned, command: turn.0, pid: turn.1 }),
+        }
+    }
+
+    /// What the box bounds every command by.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds { timeout_ms: self.config.timeout_ms, kept_output_bytes: self.config.kept_output_bytes }
+    }
+
     /// Which command of a deterministic box this is, and the number of its first process. The numbers begin again when
     /// the kernel has no more.
-    fn next_turn(&mut self) -> (u64, i32) {
+    pub(super) fn next_turn(&mut self) -> (u64, i32) {
         if self.config.pinned.is_none() {
             return (0, 0);
         }
@@ -163,6 +181,9 @@ impl Agent {
     /// Kills the whole tree of a command, for a reason that becomes its end unless it has one already.
     pub(super) fn kill(&mut self, id: u64, why: Exit) -> Result<()> {
         let Some(exec) = self.execs.get_mut(&id) else { return Ok(()) };
+        if let Some(run) = exec.run {
+            return self.kill_run(id, run, why);
+        }
         if exec.main.is_none() && exec.cause.is_none() {
             exec.cause = Some(why);
         }
@@ -186,6 +207,7 @@ impl Agent {
         }
         self.guard_disk(now)?;
         self.give_up_dialling(now)?;
+        self.give_up_contexts(now)?;
         let due = |exec: &&Exec| self.has_moments(exec) && exec.next_moment().is_some_and(|at| at <= now);
         let ids: Vec<u64> = self.execs.values().filter(due).map(|exec| exec.id).collect();
         for id in ids {
@@ -195,7 +217,7 @@ impl Agent {
                 continue;
             }
             if exec.cause.is_none() && exec.deadline.is_some_and(|at| at <= now) {
-                exec.time_out(now);
+                exec.ask_to_end(Exit::TimedOut, now);
             }
             if exec.kill_at.is_some_and(|at| at <= now) {
                 self.kill(id, Exit::TimedOut)?;
@@ -361,7 +383,11 @@ impl Agent {
                 Ok(PipeRead::Empty)
             }
             Ok(n) => {
-                let stream = if which == 0 { OutputStream::Stdout } else { OutputStream::Stderr };
+                let stream = match which {
+                    0 => OutputStream::Stdout,
+                    1 => OutputStream::Stderr,
+                    _ => OutputStream::Results,
+                };
                 if exec.wrote(stream, &buffer[..n]) {
                     self.kill(id, Exit::OutputLimit)?;
                 }
@@ -372,7 +398,7 @@ impl Agent {
 
     /// Reads all that a command whose main process is gone has left in its pipes. Whether that was all.
     fn drain(&mut self, id: u64) -> Result<bool> {
-        for which in 0..2 {
+        for which in 0..OUTPUTS {
             loop {
                 match self.read_once(id, which)? {
                     PipeRead::More => {}

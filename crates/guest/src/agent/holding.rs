@@ -112,6 +112,7 @@ impl Agent {
         self.hold =
             Some(Hold { connection: n, stream, wish, until, stopped, frozen, again, settle_until, at_work });
         if wish.kill {
+            self.end_contexts(&Exit::Killed { by: Killer::Reset }, "its box was put back")?;
             let running: Vec<u64> = self.running().collect();
             for id in running {
                 self.kill(id, Exit::Killed { by: Killer::Reset })?;

@@ -33,12 +33,17 @@ pub(super) fn is_refused(request: &Request) -> bool {
         | Request::File { .. }
         | Request::Carry { .. }
         | Request::Signal { .. }
+        | Request::CreateContext(_)
+        | Request::InterruptContext { .. }
+        | Request::RestartContext { .. }
         | Request::Dial { .. } => true,
         Request::Hello(_)
         | Request::Attach { .. }
         | Request::Kill { .. }
         | Request::Resize(_)
         | Request::Execs
+        | Request::Contexts
+        | Request::DeleteContext { .. }
         | Request::Unrecorded
         | Request::Recorded { .. }
         | Request::Hold { .. }

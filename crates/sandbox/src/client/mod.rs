@@ -369,6 +369,7 @@ fn failed(failure: Failure) -> Error {
         FailureKind::DiskFull => ErrorKind::DiskFull,
         FailureKind::Paused => ErrorKind::Paused,
         FailureKind::Refused => ErrorKind::Refused,
+        FailureKind::Busy => ErrorKind::Busy,
         FailureKind::Unsupported => ErrorKind::Unsupported,
         FailureKind::Io => ErrorKind::Failed,
     };
@@ -422,7 +423,7 @@ async fn dispatch(
         drop(shared);
         // What comes after a stream was given up is of no interest.
         let Some((frames, allowance)) = target else { continue };
-        if matches!(frame.kind, Kind::Data | Kind::Stdout | Kind::Stderr) {
+        if matches!(frame.kind, Kind::Data | Kind::Stdout | Kind::Stderr | Kind::Results) {
             let size = frame.body.len() as i64 + FRAME_COST as i64
                 - if frame.kind == Kind::Data { 0 } else { frame::OFFSET_BYTES as i64 };
             if allowance.fetch_sub(size, Ordering::Relaxed) < size {

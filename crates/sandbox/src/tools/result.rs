@@ -117,7 +117,13 @@ mod tests {
     fn ran(exit: Exit, stdout: &[u8], stderr: &[u8]) -> ToolResult {
         let kept = |bytes: &[u8]| Kept { bytes: bytes.to_vec(), total: bytes.len() as u64, gap_at: None };
         let report = ExitReport::never_ran(exit);
-        ToolResult::of(ExecOutput { exec: 3, report, stdout: kept(stdout), stderr: kept(stderr) })
+        ToolResult::of(ExecOutput {
+            exec: 3,
+            report,
+            stdout: kept(stdout),
+            stderr: kept(stderr),
+            results: Vec::new(),
+        })
     }
 
     #[test]

@@ -201,6 +201,7 @@ pub(super) fn command(program: &Program) -> String {
             _ => argv.join(" "),
         },
         Program::Shell(script) => script.clone(),
+        Program::Code(code) => code.code.clone(),
     }
 }
 

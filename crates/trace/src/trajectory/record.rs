@@ -13,7 +13,7 @@ use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step
 use super::text::Text;
 use crate::blobs::Blobs;
 use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
-use crate::event::{BoxCreated, Event, ExecStarted, StepState};
+use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, StepState};
 use crate::line::Line;
 use crate::payload::Payload;
 use crate::{Error, ErrorKind, Result, event};
@@ -27,6 +27,9 @@ pub struct FromTrace {
     /// Commands whose end or step is still to come: where they are among the steps, if they are.
     open: BTreeMap<u64, Open>,
     notes: Vec<String>,
+    /// Contexts that were made or restarted and have run nothing since, and how each was made.
+    fresh: BTreeMap<String, ContextChange>,
+    made: BTreeMap<String, ContextChange>,
 }
 
 struct Open {
@@ -35,6 +38,9 @@ struct Open {
     stdin: Option<Text>,
     /// How much of it is not on record.
     stdin_bytes_cut: u64,
+    results: Option<Text>,
+    /// The context that it was the first run in since that was made or restarted.
+    fresh: Option<ContextChange>,
     at: Option<usize>,
 }
 
@@ -47,6 +53,8 @@ impl FromTrace {
             numbers: Vec::new(),
             open: BTreeMap::new(),
             notes: Vec::new(),
+            fresh: BTreeMap::new(),
+            made: BTreeMap::new(),
         }
     }
 
@@ -83,6 +91,13 @@ impl FromTrace {
             Event::Lost { events, .. } => {
                 self.notes.push(format!("{events} events are missing in the record"))
             }
+            Event::Results { exec, payload } => {
+                let text = self.text(payload)?;
+                if let Some(open) = self.open.get_mut(exec) {
+                    open.results = Some(text);
+                }
+            }
+            Event::Context(change) => self.context(change),
             Event::Signal { .. }
             | Event::File(_)
             | Event::BoxEnded { .. }
@@ -132,7 +147,20 @@ impl FromTrace {
     }
 
     fn started(&mut self, time_ms: u64, started: &ExecStarted) {
-        let mut open = Open { started: started.clone(), time_ms, stdin: None, stdin_bytes_cut: 0, at: None };
+        let fresh = match &started.program {
+            Program::Code(code) => self.fresh.remove(&code.context),
+            _ => None,
+        };
+        let started_by = started.clone();
+        let mut open = Open {
+            started: started_by,
+            time_ms,
+            stdin: None,
+            stdin_bytes_cut: 0,
+            results: None,
+            fresh,
+            at: None,
+        };
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
             open.at = Some(self.push(open.step(Observed::default()), 0));
@@ -141,8 +169,14 @@ impl FromTrace {
     }
 
     fn ended(&mut self, exec: u64, report: &ExitReport, stdout: &Payload, stderr: &Payload) -> Result<()> {
+        // What code told beside what it wrote is a part of what was seen of it.
+        let results = self.open.get_mut(&exec).and_then(|open| open.results.take());
+        let output = match results {
+            Some(results) => Text::of([self.text(stdout)?.bytes(), results.bytes()].concat()),
+            None => self.text(stdout)?,
+        };
         let observed = Observed {
-            output: Some(self.text(stdout)?),
+            output: Some(output),
             stderr: Some(self.text(stderr)?),
             exit_code: match report.exit {
                 Exit::Code { code } => Some(code),
@@ -159,6 +193,21 @@ impl FromTrace {
             self.open.insert(exec, open);
         }
         Ok(())
+    }
+
+    /// What a context was made of is told with the first run in it, which cannot be done again without.
+    fn context(&mut self, change: &ContextChange) {
+        match change.what.as_str() {
+            "create" => {
+                self.made.insert(change.context.clone(), change.clone());
+                self.fresh.insert(change.context.clone(), change.clone());
+            }
+            "restart" => {
+                let made = self.made.get(&change.context).unwrap_or(change);
+                self.fresh.insert(change.context.clone(), made.clone());
+            }
+            _ => {}
+        }
     }
 
     fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
@@ -392,12 +441,14 @@ impl Open {
         match program {
             Program::Argv(argv) => params.insert("argv".into(), json!(argv)),
             Program::Shell(line) => params.insert("shell".into(), json!(line)),
+            Program::Code(code) => params.insert("code".into(), json!(code)),
         };
         let mut put = |name: &str, value: Value| {
             if is_said(&value) {
                 params.insert(name.into(), value);
             }
         };
+        put("fresh", json!(self.fresh));
         put("cwd", json!(cwd));
         put("user", json!(user));
         put("tty", json!(tty));

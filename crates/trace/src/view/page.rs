@@ -12,11 +12,11 @@ use super::words;
 use crate::blobs::Blobs;
 use crate::changes::FileChange;
 use crate::error::Result;
-use crate::event::{BoxCreated, Event, ExecStarted, Step, StepState};
+use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, Step, StepState};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_CHANGES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
-use glasshouse_protocol::{ExitReport, Program};
+use glasshouse_protocol::{Code, ExitReport, Program};
 
 const HEAD: &str = r#"<!doctype html>
 <html lang="en">
@@ -48,6 +48,7 @@ pub fn page(
 struct Running {
     started: ExecStarted,
     ended: Option<(ExitReport, Payload, Payload)>,
+    results: Option<Payload>,
 }
 
 struct Page<'a> {
@@ -70,7 +71,7 @@ impl Page<'_> {
             Event::BoxCreated(created) if first => self.created(created),
             Event::BoxCreated(created) => self.note("", &time, &format!("box {}", created.id)),
             Event::ExecStarted(started) => {
-                let running = Running { started: started.clone(), ended: None };
+                let running = Running { started: started.clone(), ended: None, results: None };
                 self.open.insert(started.exec, running);
                 Ok(())
             }
@@ -87,6 +88,11 @@ impl Page<'_> {
                 let text = format!("command {exec} was fed {}", words::bytes(payload.bytes_total));
                 self.note("", &time, &text)
             }
+            Event::Results { exec, payload } => {
+                self.results(*exec, payload);
+                Ok(())
+            }
+            Event::Context(change) => self.context(&time, change),
             Event::Signal { exec, signal } => {
                 self.note("", &time, &format!("command {exec} was sent {}", words::signal(*signal)))
             }
@@ -124,6 +130,16 @@ impl Page<'_> {
                 self.note("", &time, &format!("not known to this version: {}", event.kind))
             }
         }
+    }
+
+    fn results(&mut self, exec: u64, payload: &Payload) {
+        if let Some(running) = self.open.get_mut(&exec) {
+            running.results = Some(payload.clone());
+        }
+    }
+
+    fn context(&mut self, time: &str, change: &ContextChange) -> io::Result<()> {
+        self.note("", time, &format!("context {}: {}", change.context, change.what))
     }
 
     fn begin(&mut self, line: &Line) -> io::Result<()> {
@@ -240,6 +256,10 @@ impl Page<'_> {
             (None, Some((_, stdout, stderr))) => {
                 self.payload("out", "stdout", Some(stdout))?;
                 self.payload("err", "stderr", Some(stderr))?;
+                let results = running.as_ref().and_then(|running| running.results.as_ref());
+                if results.is_some() {
+                    self.payload("out", "results", results)?;
+                }
             }
             (None, None) => {}
         }
@@ -367,7 +387,7 @@ fn command(started: &ExecStarted) -> String {
             let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
             escaped(&words.join(" "))
         }
-        Program::Shell(script) => {
+        Program::Shell(script) | Program::Code(Code { code: script, .. }) => {
             script.lines().map(|line| text(line) + "\n").collect::<String>().trim_end().into()
         }
     }

@@ -238,6 +238,7 @@ fn line(line: &glasshouse_trace::Line, scope: &str) -> Option<String> {
             let program = match &started.program {
                 Program::Argv(words) => words.join(" "),
                 Program::Shell(line) => line.clone(),
+                Program::Code(code) => code.code.clone(),
             };
             ("runtime", format!("command {} started: {program}", started.exec))
         }

@@ -158,6 +158,8 @@ impl Outbox {
         let channel = match stream {
             OutputStream::Stdout => 1,
             OutputStream::Stderr => 2,
+            // Told in words of their own.
+            OutputStream::Results => return Ok(()),
         };
         self.send(Message::Binary(framed(&[channel], bytes))).await
     }

@@ -272,7 +272,7 @@ async fn logs(
             }
             ExecEvent::Gap { from, to } => (next, gap) = (to, Some(format!("{from}-{to}"))),
             ExecEvent::UpToDate { offset } => next = next.max(offset),
-            ExecEvent::Ended(_) => {}
+            ExecEvent::Ended(_) | ExecEvent::Result(_) => {}
         }
     }
     let plain = (header::CONTENT_TYPE, "text/plain; charset=utf-8");

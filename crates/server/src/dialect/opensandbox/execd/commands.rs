@@ -130,6 +130,7 @@ impl Commands {
     ) -> Result<(Arc<Command>, Exec), Error> {
         let text = match &spec.program {
             Program::Shell(line) => line.clone(),
+            Program::Code(code) => code.code.clone(),
             Program::Argv(words) => match words.as_slice() {
                 [_, flag, line] if flag == "-c" => line.clone(),
                 words => words.join(" "),
@@ -210,6 +211,7 @@ async fn follow(
                 let (lines, kind) = match chunk.stream {
                     OutputStream::Stdout => (&mut stdout, "stdout"),
                     OutputStream::Stderr => (&mut stderr, "stderr"),
+                    OutputStream::Results => continue,
                 };
                 if pieces.is_some() {
                     lines.push(&chunk.bytes, |text| put_line(&mut piece, kind, text));
@@ -218,7 +220,7 @@ async fn follow(
                 }
                 continue;
             }
-            Some(ExecEvent::Gap { .. }) => continue,
+            Some(ExecEvent::Gap { .. } | ExecEvent::Result(_)) => continue,
             Some(ExecEvent::Ended(report)) => report,
             Some(ExecEvent::UpToDate { .. }) | None => {
                 ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() })

@@ -214,7 +214,7 @@ impl Terminal {
                     self.moved.send_replace(());
                     self.wait_for_viewer().await;
                 }
-                Some(ExecEvent::Gap { .. }) => {}
+                Some(ExecEvent::Gap { .. } | ExecEvent::Result(_)) => {}
                 Some(ExecEvent::Ended(report)) => break report.exit,
                 Some(ExecEvent::UpToDate { .. }) | None => {
                     break Exit::BoxGone { why: "its end was not told".to_owned() };

@@ -122,7 +122,7 @@ async fn tell(mut exec: Exec, outbox: &Outbox) -> Result<(), Deaf> {
             ExecEvent::Gap { from, to } => {
                 outbox.say(json!({ "type": "gap", "from": from, "to": to })).await?;
             }
-            ExecEvent::UpToDate { .. } => {}
+            ExecEvent::UpToDate { .. } | ExecEvent::Result(_) => {}
             ExecEvent::Ended(report) => return outbox.say(end(&report)).await,
         }
     }

@@ -1,0 +1,92 @@
+//! Code that comes from files, and what it tells, for a terminal and as JSON.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use glasshouse_sandbox::{CodeResult, Language, MimeBundle};
+use serde_json::{Value, json};
+
+use crate::words;
+
+/// More code than a box takes.
+const CODE_BYTES_MAX: u64 = 1 << 20;
+
+/// The language of a name.
+pub(crate) fn language(name: &str) -> Result<Language, String> {
+    name.parse()
+}
+
+/// Code from a file, or from our stdin.
+pub(crate) fn read(file: Option<&Path>) -> Result<String> {
+    let mut bytes = Vec::new();
+    let from = file.filter(|file| *file != Path::new("-"));
+    let read = match from {
+        Some(path) => {
+            std::fs::File::open(path).and_then(|file| file.take(CODE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        }
+        None => std::io::stdin().take(CODE_BYTES_MAX + 1).read_to_end(&mut bytes),
+    };
+    let shown = from.map_or("stdin".to_owned(), |path| path.display().to_string());
+    read.with_context(|| format!("cannot read the code from {shown}"))?;
+    if bytes.len() as u64 > CODE_BYTES_MAX {
+        bail!("the code in {shown} is longer than {}", words::size(CODE_BYTES_MAX));
+    }
+    match String::from_utf8(bytes) {
+        Ok(code) => Ok(code),
+        Err(_) => bail!("the code in {shown} is no UTF-8"),
+    }
+}
+
+/// What a terminal shows of a result: its text, and what else there is by kind and size. Whether it is an error.
+pub(crate) fn shown(result: &CodeResult) -> (String, bool) {
+    match result {
+        CodeResult::Value(bundle) | CodeResult::Display(bundle) => (shown_bundle(bundle), false),
+        CodeResult::Error(error) if error.traceback.is_empty() => {
+            (format!("{}: {}\n", error.name, error.value), true)
+        }
+        CodeResult::Error(error) => (error.traceback.join("\n") + "\n", true),
+    }
+}
+
+fn shown_bundle(bundle: &MimeBundle) -> String {
+    let mut out = String::new();
+    if let Some(text) = bundle.text() {
+        out.push_str(text);
+        out.push('\n');
+    }
+    for (mime, data) in bundle.data.iter().filter(|(mime, _)| *mime != "text/plain") {
+        let is_bytes = mime.starts_with("image/") && mime != "image/svg+xml" || mime == "application/pdf";
+        let bytes = if is_bytes { data.len() as u64 / 4 * 3 } else { data.len() as u64 };
+        out.push_str(&format!("[{mime}, {}]\n", words::size(bytes)));
+    }
+    out
+}
+
+/// All of a result.
+pub(crate) fn json(result: &CodeResult) -> Value {
+    match result {
+        CodeResult::Value(bundle) => {
+            json!({ "type": "value", "data": bundle.data, "metadata": bundle.metadata })
+        }
+        CodeResult::Display(bundle) => {
+            json!({ "type": "display", "data": bundle.data, "metadata": bundle.metadata })
+        }
+        CodeResult::Error(error) => {
+            json!({ "type": "error", "name": error.name, "value": error.value, "traceback": error.traceback })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_named_by_kind_and_size() {
+        let data = [("image/png", "a".repeat(4000)), ("text/plain", "<Figure>".to_owned())];
+        let data = data.into_iter().map(|(mime, data)| (mime.to_owned(), data)).collect();
+        let (text, is_error) = shown(&CodeResult::Display(MimeBundle { data, metadata: None }));
+        assert_eq!((text.as_str(), is_error), ("<Figure>\n[image/png, 2.9 KiB]\n", false));
+    }
+}

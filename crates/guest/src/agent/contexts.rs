@@ -1,0 +1,450 @@
+//! Contexts: how they start, what is run in them, how they end. The words that pass are in `context`.
+
+use glasshouse_linux::process::{Ended, How};
+use glasshouse_protocol::limits::{CODE_BYTES_MAX, CONTEXT_NAME_MAX, CONTEXT_START_MS, CONTEXTS_MAX};
+use glasshouse_protocol::{Code, ContextSpec};
+
+use super::*;
+use crate::context::{self, Context, Line, Process, State, Word};
+use crate::exec::{Run, launch, now_ms, peak_bytes};
+
+/// How long an interpreter that has closed the line may take to end. One that ends closes it a little before.
+const ENDING: Duration = Duration::from_secs(1);
+
+impl Agent {
+    pub(super) fn create_context(&mut self, n: usize, stream: u32, spec: ContextSpec) -> Result<()> {
+        let id = match &spec.id {
+            Some(id) => id.clone(),
+            None => self.free_name(),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+        if id.is_empty() || id.len() > CONTEXT_NAME_MAX || !id.chars().all(plain) {
+            let message =
+                format!("a context's name has up to {CONTEXT_NAME_MAX} letters, digits, `-`, `_` and `.`");
+            self.fail(n, stream, FailureKind::Invalid, message);
+            return Ok(());
+        }
+        if self.context_called(&id).is_some() {
+            self.fail(n, stream, FailureKind::Exists, format!("the box has a context {id} already"));
+            return Ok(());
+        }
+        if self.contexts.len() >= CONTEXTS_MAX {
+            let message = format!("the box has {CONTEXTS_MAX} contexts already; delete one");
+            self.fail(n, stream, FailureKind::Limit, message);
+            return Ok(());
+        }
+        self.open_context(n, stream, id, spec)
+    }
+
+    pub(super) fn restart_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
+        let Some(number) = self.context_called(id) else { return self.no_such_context(n, stream, id) };
+        self.end_context(number, Exit::Killed { by: Killer::Caller }, "it was restarted")?;
+        match self.contexts.remove(&number) {
+            Some(context) => self.open_context(n, stream, context.id, context.spec),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn delete_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
+        let Some(number) = self.context_called(id) else { return self.no_such_context(n, stream, id) };
+        self.end_context(number, Exit::Killed { by: Killer::Caller }, "it was deleted")?;
+        self.contexts.remove(&number);
+        self.reply(n, stream, &Reply::Ok);
+        Ok(())
+    }
+
+    pub(super) fn interrupt_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
+        let Some(number) = self.context_called(id) else { return self.no_such_context(n, stream, id) };
+        if let Some(Context { state: State::Busy(_), process: Some(process), .. }) =
+            self.contexts.get(&number)
+        {
+            // The group, as a terminal does it: what the code waits for is interrupted, too.
+            process::signal_group(process.pid, rustix::process::Signal::INT.as_raw())?;
+        }
+        self.reply(n, stream, &Reply::Ok);
+        Ok(())
+    }
+
+    pub(super) fn list_contexts(&mut self, n: usize, stream: u32) {
+        let contexts = self.contexts.values().map(Context::info).collect();
+        self.reply(n, stream, &Reply::Contexts { contexts });
+    }
+
+    /// Kills all contexts and forgets them.
+    pub(super) fn end_contexts(&mut self, cause: &Exit, why: &str) -> Result<()> {
+        let numbers: Vec<u64> = self.contexts.keys().copied().collect();
+        for number in numbers {
+            self.end_context(number, cause.clone(), why)?;
+            self.contexts.remove(&number);
+        }
+        self.context_names = 0;
+        Ok(())
+    }
+
+    fn context_called(&self, id: &str) -> Option<u64> {
+        self.contexts.iter().find(|(_, context)| context.id == id).map(|(number, _)| *number)
+    }
+
+    /// The context whose interpreter has this number.
+    pub(super) fn context_of(&self, pid: i32) -> Option<u64> {
+        let is_its = |context: &Context| context.process.as_ref().is_some_and(|process| process.pid == pid);
+        self.contexts.iter().find(|(_, context)| is_its(context)).map(|(number, _)| *number)
+    }
+
+    fn no_such_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
+        let shown: String = id.chars().take(CONTEXT_NAME_MAX).collect();
+        let message = format!("the box has no context {shown}; `glass context list` shows those that it has");
+        self.fail(n, stream, FailureKind::NotFound, message);
+        Ok(())
+    }
+
+    fn free_name(&mut self) -> String {
+        loop {
+            self.context_names += 1;
+            let name = format!("c{}", self.context_names);
+            if self.context_called(&name).is_none() {
+                return name;
+            }
+        }
+    }
+
+    fn open_context(&mut self, n: usize, stream: u32, id: String, spec: ContextSpec) -> Result<()> {
+        let process = match self.launch_context(&spec) {
+            Ok(process) => process,
+            Err(failure) => {
+                self.reply(n, stream, &Reply::Failed(failure));
+                return Ok(());
+            }
+        };
+        let number = self.next_context;
+        self.next_context += 1;
+        watch(&self.epoll, process.pidfd.as_fd(), Cause::ContextEnd(number))?;
+        watch(&self.epoll, process.line.as_fd(), Cause::ContextLine(number))?;
+        let until = Instant::now() + Duration::from_millis(CONTEXT_START_MS);
+        let context = Context {
+            spec,
+            id,
+            version: None,
+            started_ms: now_ms(),
+            state: State::Starting(until),
+            runs: 0,
+            process: Some(process),
+            client: Some((n, stream)),
+        };
+        self.contexts.insert(number, context);
+        Ok(())
+    }
+
+    /// Starts an interpreter, inside the same walls as any command.
+    fn launch_context(&mut self, spec: &ContextSpec) -> std::result::Result<Process, Failure> {
+        let failure = |kind, message| Failure { kind, message };
+        let io = |e: io::Error| failure(FailureKind::Io, format!("cannot start an interpreter: {e}"));
+        let (command, driver) = context::command(spec);
+        let (account, ids) =
+            self.account(spec.user.as_deref()).map_err(|message| failure(FailureKind::NotFound, message))?;
+        let line = Line::new(&driver).map_err(io)?;
+        let mut mark = self.tracker.prepare().map_err(io)?;
+        let turn = self.next_turn();
+        let around = self.surroundings(&account, ids, None, turn);
+        let stdio = [self.null.as_fd(), self.null.as_fd(), line.their_noise.as_fd()];
+        let launched = launch(&command, &around, stdio, Some(line.theirs.as_fd()), &mark);
+        let child = match launched {
+            Ok(child) => child,
+            Err(exit) => {
+                self.tracker.release(mark);
+                return Err(not_launched(&exit, spec));
+            }
+        };
+        if let Err(e) = self.tracker.started(&mut mark, child.pid) {
+            // What cannot be told from others could not be killed for certain: it must not run.
+            let _ = process::signal(child.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+            return Err(io(e));
+        }
+        let ids = ids.filter(|&(uid, _)| uid != self.own_uid);
+        Ok(Process::new(child, mark, line, ids))
+    }
+
+    /// Runs code in a context.
+    pub(super) fn run_code(&mut self, n: usize, stream: u32, spec: &ExecSpec, code: &Code) -> Result<()> {
+        let Some(number) = self.context_called(&code.context) else {
+            return self.no_such_context(n, stream, &code.context);
+        };
+        if let Err((kind, message)) = self.may_run(number, spec, code) {
+            self.fail(n, stream, kind, message);
+            return Ok(());
+        }
+        let id = self.next_exec;
+        let before = self.counters();
+        let bounds = self.bounds();
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+        let Some(process) = context.process.as_mut() else { return Ok(()) };
+        let handed = process.hand_over(id, (code.language, &code.code), spec.stdin, self.null.as_fd());
+        let ends = match handed {
+            Ok(ends) => ends,
+            Err(e) => {
+                let message = format!("cannot hand the code to context {}: {e}", code.context);
+                self.fail(n, stream, FailureKind::Io, message);
+                return Ok(());
+            }
+        };
+        self.next_exec += 1;
+        context.state = State::Busy(id);
+        context.runs += 1;
+        let cpu_before = process.cpu(self.tracker.cpu_us(&process.mark));
+        let run = Run { context: number, cpu_before };
+        let pid = process.pid;
+        let mut exec = Exec::in_context(id, spec, bounds, (pid, run), ends, (n, stream));
+        exec.before = before;
+        exec.readers.push(Reader {
+            connection: n,
+            stream,
+            place: 0,
+            credit: STREAM_CREDIT,
+            follow: true,
+            waited_for: !spec.background,
+        });
+        self.execs.insert(id, exec);
+        self.watch_outputs(id)?;
+        if let Some(connection) = self.connections[n].as_mut() {
+            connection.execs.insert(stream, id);
+            connection.reply(stream, &Reply::Started { exec: id, pid: pid as u32 });
+        }
+        Ok(())
+    }
+
+    /// Whether code can be run now.
+    fn may_run(
+        &self,
+        number: u64,
+        spec: &ExecSpec,
+        code: &Code,
+    ) -> std::result::Result<(), (FailureKind, String)> {
+        let Some(context) = self.contexts.get(&number) else { return Ok(()) };
+        let id = &context.id;
+        if spec.tty.is_some() || spec.carried.is_some() {
+            return Err((
+                FailureKind::Invalid,
+                "code runs in no terminal, and in its own interpreter".into(),
+            ));
+        }
+        if spec.cwd.is_some() || spec.user.is_some() || !spec.env.is_empty() || !spec.rlimits.is_empty() {
+            let message = "directory, user, environment and kernel limits are those of the context; a run has none of its own";
+            return Err((FailureKind::Invalid, message.into()));
+        }
+        if code.language != context.spec.language {
+            let message =
+                format!("context {id} speaks {}, not {}", context.spec.language.name(), code.language.name());
+            return Err((FailureKind::Invalid, message));
+        }
+        if code.code.len() > CODE_BYTES_MAX {
+            let message = format!("the code is {} bytes, more than {CODE_BYTES_MAX}", code.code.len());
+            return Err((FailureKind::Limit, message));
+        }
+        if self.running().count() >= EXECS_RUNNING_MAX {
+            return Err((
+                FailureKind::Limit,
+                format!("{EXECS_RUNNING_MAX} commands run in this box already"),
+            ));
+        }
+        match &context.state {
+            State::Idle => Ok(()),
+            State::Starting(_) => Err((FailureKind::Busy, format!("context {id} is not there yet"))),
+            State::Busy(exec) => Err((FailureKind::Busy, format!("context {id} is busy with run {exec}"))),
+            State::Lost(why) => Err((
+                FailureKind::NotFound,
+                format!("context {id} was lost: {why}; restart it, or make another"),
+            )),
+        }
+    }
+
+    /// Something came on the line of a context.
+    pub(super) fn context_line(&mut self, number: u64) -> Result<()> {
+        loop {
+            let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+            let Some(process) = context.process.as_mut() else { return Ok(()) };
+            let word = match process.next_word() {
+                Ok(Some(word)) => word,
+                Ok(None) => return Ok(()),
+                Err(why) => return self.line_broke(number, why),
+            };
+            match (word, &context.state) {
+                (Word::Hello(version), State::Starting(_)) => {
+                    context.version = Some(version);
+                    context.state = State::Idle;
+                    process.is_there();
+                    let info = context.info();
+                    if let Some((n, stream)) = context.client.take() {
+                        self.reply(n, stream, &Reply::Context(info));
+                    }
+                }
+                (Word::Begun(exec), State::Busy(busy)) if exec == *busy => process.has_begun(),
+                (Word::Done { exec, code }, State::Busy(busy)) if exec == *busy => {
+                    let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
+                    let peak_bytes = peak_bytes(process.pid);
+                    process.has_begun();
+                    context.state = State::Idle;
+                    self.run_ended(exec, How::Code(code), cpu, peak_bytes)?;
+                }
+                _ => {
+                    let why = "its interpreter spoke to the guest out of turn";
+                    return self.end_context(number, Exit::Killed { by: Killer::Broken }, why);
+                }
+            }
+        }
+    }
+
+    /// A run is over, its interpreter's CPU time now being this.
+    fn run_ended(&mut self, id: u64, how: How, cpu: Duration, peak_bytes: u64) -> Result<()> {
+        let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.main.is_none()) else { return Ok(()) };
+        let Some(run) = exec.run else { return Ok(()) };
+        exec.main = Some(Ended { how, cpu: cpu.saturating_sub(run.cpu_before), peak_bytes });
+        exec.drain_until = Some(Instant::now() + Duration::from_millis(DRAIN_MS));
+        exec.stdin = None;
+        self.try_finish(id)
+    }
+
+    /// The line of a context is no use any more. One that has closed it may be about to end, and that is then the cause.
+    fn line_broke(&mut self, number: u64, why: String) -> Result<()> {
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+        let Some(process) = context.process.as_mut() else { return Ok(()) };
+        if process.ends_by.is_some() {
+            return Ok(());
+        }
+        if !process.is_closed() {
+            return self.end_context(number, Exit::Killed { by: Killer::Broken }, &why);
+        }
+        epoll::delete(&self.epoll, &process.line)?;
+        process.ends_by = Some((Instant::now() + ENDING, why));
+        Ok(())
+    }
+
+    /// An interpreter has ended by itself, or by somebody else.
+    pub(super) fn context_ended(&mut self, number: u64) -> Result<()> {
+        // What it said before comes first: its last run may have been over.
+        self.context_line(number)?;
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+        let Some(ended) = context.process.as_ref().map(|process| process::reap(process.pidfd.as_fd())) else {
+            return Ok(());
+        };
+        let Some(ended) = ended? else { return Ok(()) };
+        let Some(process) = context.process.take() else { return Ok(()) };
+        let busy = match context.state {
+            State::Busy(exec) => Some(exec),
+            _ => None,
+        };
+        let before = busy.and_then(|exec| self.execs.get(&exec)).map(|exec| exec.before);
+        let out_of_memory = before.is_some_and(|before| self.counters().oom_kills > before.oom_kills);
+        let mut why = match ended.how {
+            How::Signal(9) if out_of_memory => {
+                "the box ran out of memory, and the kernel killed it".to_owned()
+            }
+            How::Code(code) => format!("its interpreter ended with code {code}"),
+            How::Signal(signal) => format!("its interpreter was ended by signal {signal}"),
+        };
+        if let Some(noise) = process.last_noise() {
+            why = format!("{why}: {noise}");
+        }
+        let cpu = match self.tracker.cpu_us(&process.mark) {
+            Some(us) => Duration::from_micros(us),
+            None => ended.cpu,
+        };
+        self.put_away(number, process, &why)?;
+        match busy {
+            Some(exec) => self.run_ended(exec, ended.how, cpu, ended.peak_bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills an interpreter and all that it started. What runs in it ends for this cause, unless it has one already.
+    pub(super) fn end_context(&mut self, number: u64, cause: Exit, why: &str) -> Result<()> {
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+        let Some(process) = context.process.take() else { return Ok(()) };
+        let busy = match context.state {
+            State::Busy(exec) => Some(exec),
+            _ => None,
+        };
+        let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
+        let peak_bytes = peak_bytes(process.pid);
+        process::signal(process.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw())?;
+        self.put_away(number, process, why)?;
+        if let Some(exec) = busy.and_then(|id| self.execs.get_mut(&id)) {
+            let id = exec.id;
+            exec.cause.get_or_insert(cause);
+            exec.kill_at = None;
+            self.run_ended(id, How::Signal(rustix::process::Signal::KILL.as_raw()), cpu, peak_bytes)?;
+            // Nothing is lost by a reader that was too slow: what is in the pipes is read at the end.
+            self.watch_outputs(id)?;
+        }
+        Ok(())
+    }
+
+    /// What is left to do when an interpreter is gone. Its number is collected as a stranger's, if it was not yet.
+    fn put_away(&mut self, number: u64, process: Process, why: &str) -> Result<()> {
+        // One that was closed is not watched any more.
+        let _ = epoll::delete(&self.epoll, &process.line);
+        let _ = epoll::delete(&self.epoll, &process.pidfd);
+        self.tracker.kill(&process.mark)?;
+        self.tracker.release(process.mark);
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
+        context.state = State::Lost(why.to_owned());
+        if let Some((n, stream)) = context.client.take() {
+            // Nobody was told of it yet, so there is nothing to remember.
+            let message = format!("context {} did not come to be: {why}", context.id);
+            self.contexts.remove(&number);
+            self.fail(n, stream, FailureKind::Unsupported, message);
+        }
+        Ok(())
+    }
+
+    /// Ends a run for a reason: asked first, and killed with its context when that is of no use, or asked for again.
+    pub(super) fn kill_run(&mut self, id: u64, run: Run, why: Exit) -> Result<()> {
+        let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.main.is_none()) else { return Ok(()) };
+        if exec.kill_at.is_none() {
+            exec.ask_to_end(why, Instant::now());
+            return self.watch_outputs(id);
+        }
+        let cause = exec.cause.clone().unwrap_or(why);
+        let lost = match cause {
+            Exit::TimedOut => "its run did not end when its time was up, so it was killed",
+            Exit::OutputLimit => "its run did not end when it had written too much, so it was killed",
+            _ => "its run did not end when it was interrupted, so it was killed",
+        };
+        self.end_context(run.context, cause, lost)
+    }
+
+    /// The next moment at which something has to be done about a context.
+    pub(super) fn context_moment(&self) -> Option<Instant> {
+        self.contexts.values().filter_map(Context::next_moment).min()
+    }
+
+    /// Gives up those that are late.
+    pub(super) fn give_up_contexts(&mut self, now: Instant) -> Result<()> {
+        let is_late = |context: &Context| context.next_moment().is_some_and(|at| at <= now);
+        let late: Vec<u64> = self.contexts.iter().filter(|(_, c)| is_late(c)).map(|(n, _)| *n).collect();
+        for number in late {
+            let closed =
+                self.contexts.get(&number).and_then(|context| context.process.as_ref()?.ends_by.clone());
+            let why = match closed {
+                Some((_, why)) => why,
+                None => format!("its interpreter was not there after {CONTEXT_START_MS} ms"),
+            };
+            self.end_context(number, Exit::Killed { by: Killer::Broken }, &why)?;
+        }
+        Ok(())
+    }
+}
+
+/// What to say of an interpreter that cannot be started.
+fn not_launched(exit: &Exit, spec: &ContextSpec) -> Failure {
+    let (kind, why) = match exit {
+        Exit::NotStarted { why: NotStarted::NotFound, message } => {
+            (FailureKind::Unsupported, message.clone())
+        }
+        Exit::NotStarted { why: NotStarted::BadCwd, message } => (FailureKind::Invalid, message.clone()),
+        Exit::NotStarted { message, .. } => (FailureKind::Io, message.clone()),
+        Exit::PidsLimit { .. } => (FailureKind::Limit, "the box has as many processes as it may".into()),
+        other => (FailureKind::Io, other.to_string()),
+    };
+    let message = format!("cannot start a {} context: {why}", spec.language.name());
+    Failure { kind, message }
+}

@@ -1,0 +1,356 @@
+//! A context: an interpreter of the box, and the line between it and us.
+//!
+//! ```text
+//!              hello                  run (pipes and code go along)            done
+//!  Starting ──────────▶ Idle ───────────────────────────────────▶ Busy ──────────────────▶ Idle
+//!     │                  │                                          │ it ends, breaks the line, is killed
+//!     └── no hello ──────┴──────────────────────────────────────────┴────────────────────▶ Lost
+//! ```
+//! The interpreter is a process like any command's: same user, walls, limits, and a tracking mark of its own. What it runs is
+//! a *driver* of ours in its own language (below `context/`), which it is given over the line, its descriptor 3: nothing
+//! is written to the box's files, and nothing is needed there but the language.
+//!
+//! The words on the line, a line each. From us: the driver's source, once, then `run N`. From the driver: `hello VERSION`,
+//! `begun N`, `done N CODE`. Whatever else it says, or more than a line's length without an end, ends it: it is as
+//! hostile as the code that it runs.
+//!
+//! For a run, the driver is given pipes for stdin, stdout, stderr and results, and the code, and puts the first three where
+//! its own are. So what C code and programs write that it starts comes as well, as it is written, and belongs to the run
+//! that it came from. Python takes descriptors from the line. Others cannot: they are told a directory in `/dev/shm`,
+//! which is no part of the box's files, with pipes that have names until the run has begun.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use glasshouse_linux::rustix::fs::{
+    CWD, FileType, MemfdFlags, Mode, OFlags, memfd_create, mkdir, mknodat, open,
+};
+use glasshouse_linux::rustix::net::RecvFlags;
+use glasshouse_linux::{descriptor, process, rustix, spawn};
+use glasshouse_protocol::limits::CONTEXT_LINE_MAX;
+use glasshouse_protocol::{ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
+
+use crate::exec::{Ends, input_pipe, output_pipe};
+use crate::files;
+use crate::track::Mark;
+
+/// Bytes of what an interpreter says before it is there, of which the last line is told if it never is.
+const NOISE_BYTES: usize = 4096;
+/// Where the pipes of a run have names, where they need them.
+const NAMED_DIR: &str = "/dev/shm";
+
+/// An interpreter.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) spec: ContextSpec,
+    pub(crate) id: String,
+    pub(crate) version: Option<String>,
+    pub(crate) started_ms: u64,
+    pub(crate) state: State,
+    pub(crate) runs: u64,
+    /// As long as it lives.
+    pub(crate) process: Option<Process>,
+    /// Who waits for it to be there.
+    pub(crate) client: Option<(usize, u32)>,
+}
+
+/// Where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has until then to say hello.
+    Starting(Instant),
+    Idle,
+    Busy(u64),
+    Lost(String),
+}
+
+/// The interpreter's process, and the line to it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) mark: Mark,
+    pub(crate) line: OwnedFd,
+    /// Whom we have to be to make files of its user's.
+    ids: Option<(u32, u32)>,
+    /// It has closed the line: when it has to have ended, and what is said of it if it has not.
+    pub(crate) ends_by: Option<(Instant, String)>,
+    closed: bool,
+    /// What came on the line and has no end yet.
+    inbox: Vec<u8>,
+    /// What it says before it is there.
+    noise: Option<OwnedFd>,
+    /// The pipes of a run that has not begun, where they have names.
+    named: Option<Named>,
+}
+
+/// A word of a driver's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Hello(String),
+    Begun(u64),
+    Done { exec: u64, code: i32 },
+}
+
+/// Pipes with names. Dropped, they have none any more.
+#[derive(Debug)]
+struct Named {
+    dir: PathBuf,
+    ids: Option<(u32, u32)>,
+    /// The ends that are the driver's, until it has opened them: else we would take them for closed.
+    _kept: Vec<OwnedFd>,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // What the box has put there itself stays with the box.
+        let _ = files::as_user(self.ids, || {
+            for name in NAMES {
+                let _ = rustix::fs::unlink(self.dir.join(name));
+            }
+            let _ = rustix::fs::rmdir(&self.dir);
+        });
+    }
+}
+
+/// stdin, stdout, stderr, results, code.
+const NAMES: [&str; 5] = ["0", "1", "2", "3", "code"];
+
+impl Context {
+    pub(crate) fn info(&self) -> ContextInfo {
+        ContextInfo {
+            id: self.id.clone(),
+            language: self.spec.language,
+            version: self.version.clone(),
+            pid: self.process.as_ref().map(|process| process.pid as u32),
+            started_ms: self.started_ms,
+            state: match &self.state {
+                State::Starting(_) => ContextState::Starting,
+                State::Idle => ContextState::Idle,
+                State::Busy(exec) => ContextState::Busy { exec: *exec },
+                State::Lost(why) => ContextState::Lost { why: why.clone() },
+            },
+            runs: self.runs,
+        }
+    }
+
+    /// The next moment at which something has to be done about it.
+    pub(crate) fn next_moment(&self) -> Option<Instant> {
+        let ends_by = self.process.as_ref().and_then(|process| process.ends_by.as_ref());
+        let starts_by = match self.state {
+            State::Starting(until) => Some(until),
+            _ => None,
+        };
+        ends_by.map(|(at, _)| *at).into_iter().chain(starts_by).min()
+    }
+}
+
+/// What each interpreter is told first: to read its driver, all of which is on the line by then, and to run that.
+const PYTHON: &[&str] = &["-c", "import os;exec(os.read(3,1<<17))"];
+const NODE: &[&str] =
+    &["-e", "let b=Buffer.alloc(1<<17);eval(b.toString('utf8',0,require('fs').readSync(3,b)))"];
+const BASH: &[&str] = &["--noprofile", "--norc", "-c", "read -rd '' -u3 s;eval \"$s\""];
+
+/// The command that starts the interpreter, and the driver that it is then told.
+pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
+    let (usual, start, driver): (_, &[&str], _) = match spec.language {
+        Language::Python => ("python3", PYTHON, include_str!("context/driver.py").to_owned()),
+        Language::Javascript => ("node", NODE, include_str!("context/driver.js").to_owned()),
+        Language::Typescript => {
+            let driver = include_str!("context/driver.js");
+            ("node", NODE, format!("globalThis.__glasshouse_typescript = true;\n{driver}"))
+        }
+        // It reads to a zero byte.
+        Language::Bash => ("bash", BASH, concat!(include_str!("context/driver.bash"), "\0").to_owned()),
+    };
+    let interpreter = spec.interpreter.clone().unwrap_or_else(|| usual.to_owned());
+    let argv = [interpreter].into_iter().chain(start.iter().map(|word| (*word).to_owned()));
+    let spec = ExecSpec {
+        program: Program::Argv(argv.collect()),
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        user: spec.user.clone(),
+        ..ExecSpec::default()
+    };
+    (spec, driver)
+}
+
+/// Both ends of a new line, with the driver's source on it already, and of what the interpreter says meanwhile.
+pub(crate) struct Line {
+    pub(crate) ours: OwnedFd,
+    pub(crate) theirs: OwnedFd,
+    pub(crate) noise: OwnedFd,
+    pub(crate) their_noise: OwnedFd,
+}
+
+impl Line {
+    pub(crate) fn new(driver: &str) -> io::Result<Line> {
+        let (ours, theirs) = descriptor::socket_pair()?;
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        descriptor::send_with_fds(ours.as_fd(), driver.as_bytes(), &[])?;
+        let (noise, their_noise) = output_pipe()?;
+        Ok(Line { ours, theirs, noise, their_noise })
+    }
+}
+
+impl Process {
+    pub(crate) fn new(child: spawn::Child, mark: Mark, line: Line, ids: Option<(u32, u32)>) -> Process {
+        let (pid, pidfd, noise) = (child.pid, child.pidfd, Some(line.noise));
+        let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
+        Process { pid, pidfd, mark, line: line.ours, ids, ends_by, closed, inbox, noise, named }
+    }
+
+    /// The next word, if a whole one has come. An error: it will never speak to us again, for this reason.
+    pub(crate) fn next_word(&mut self) -> Result<Option<Word>, String> {
+        loop {
+            if let Some(end) = self.inbox.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.inbox.drain(..=end).collect();
+                let text = String::from_utf8_lossy(&line[..end]).into_owned();
+                return Word::parse(&text).map(Some).ok_or_else(|| {
+                    let start: String = text.chars().take(40).collect();
+                    format!("its interpreter said {start:?} to the guest, which means nothing")
+                });
+            }
+            if self.inbox.len() >= CONTEXT_LINE_MAX {
+                return Err("its interpreter said more to the guest than makes sense".into());
+            }
+            let mut buffer = [0; CONTEXT_LINE_MAX];
+            match rustix::net::recv(&self.line, &mut buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => {
+                    self.closed = true;
+                    return Err("its interpreter has closed the line to the guest".into());
+                }
+                Ok((_, n)) => self.inbox.extend_from_slice(&buffer[..n]),
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(format!("the line to its interpreter broke: {e}")),
+            }
+        }
+    }
+
+    /// Whether it has closed the line.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Hands a run over. What it writes can then be read from our ends.
+    pub(crate) fn hand_over(
+        &mut self,
+        exec: u64,
+        (language, code): (Language, &str),
+        fed: bool,
+        null: BorrowedFd<'_>,
+    ) -> io::Result<Ends> {
+        match language {
+            Language::Python => self.pass(exec, code, fed, null),
+            _ => files::as_user(self.ids, || self.name(exec, code, fed))?,
+        }
+    }
+
+    /// By descriptors.
+    fn pass(&mut self, exec: u64, code: &str, fed: bool, null: BorrowedFd<'_>) -> io::Result<Ends> {
+        let (stdin, their_stdin) = input_pipe(fed, null)?;
+        let (stdout, their_stdout) = output_pipe()?;
+        let (stderr, their_stderr) = output_pipe()?;
+        let (results, their_results) = output_pipe()?;
+        let file = std::fs::File::from(memfd_create("code", MemfdFlags::CLOEXEC)?);
+        std::os::unix::fs::FileExt::write_all_at(&file, code.as_bytes(), 0)?;
+        let fds = [&their_stdin, &their_stdout, &their_stderr, &their_results].map(AsFd::as_fd);
+        let fds = [fds[0], fds[1], fds[2], fds[3], file.as_fd()];
+        descriptor::send_with_fds(self.line.as_fd(), format!("run {exec}\n").as_bytes(), &fds)?;
+        Ok(Ends { stdin, outputs: [Some(stdout), Some(stderr), Some(results)], terminal: None })
+    }
+
+    /// By names. Done as the interpreter's user, whose they are.
+    fn name(&mut self, exec: u64, code: &str, fed: bool) -> io::Result<Ends> {
+        let dir = PathBuf::from(NAMED_DIR).join(format!(".glasshouse-{}-{exec}", std::process::id()));
+        mkdir(&dir, Mode::from_raw_mode(0o700))?;
+        let mut named = Named { dir: dir.clone(), ids: self.ids, _kept: Vec::new() };
+        let path = |n: usize| dir.join(NAMES[n]);
+        std::fs::write(path(4), code)?;
+        let end = |n: usize, flags: OFlags| {
+            open(path(n), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+        };
+        let mut outputs = [const { None }; 3];
+        for (n, output) in outputs.iter_mut().enumerate() {
+            mknodat(CWD, path(n + 1), FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+            *output = Some(end(n + 1, OFlags::RDONLY)?);
+            named._kept.push(end(n + 1, OFlags::WRONLY)?);
+        }
+        let mut stdin = None;
+        if fed {
+            mknodat(CWD, path(0), FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+            named._kept.push(end(0, OFlags::RDONLY)?);
+            stdin = Some(end(0, OFlags::WRONLY)?);
+            // A second writer, so that the driver does not wait for one if we have ended stdin by then.
+            named._kept.push(end(0, OFlags::WRONLY)?);
+        }
+        let word = format!("run {exec} {} {}\n", u8::from(fed), dir.display());
+        descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[])?;
+        self.named = Some(named);
+        Ok(Ends { stdin, outputs, terminal: None })
+    }
+
+    /// It has what it was handed.
+    pub(crate) fn has_begun(&mut self) {
+        self.named = None;
+    }
+
+    /// It is there: what it says from now on belongs to runs.
+    pub(crate) fn is_there(&mut self) {
+        self.noise = None;
+    }
+
+    /// The last line of what it said before it was there.
+    pub(crate) fn last_noise(&self) -> Option<String> {
+        let mut buffer = vec![0; NOISE_BYTES];
+        let n = rustix::io::read(self.noise.as_ref()?, &mut buffer[..]).ok()?;
+        let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    }
+
+    /// CPU time that it has used: of its whole tree where that is counted, else its own.
+    pub(crate) fn cpu(&self, tree_us: Option<u64>) -> Duration {
+        match tree_us {
+            Some(us) => Duration::from_micros(us),
+            None => process::cpu_time(self.pid).unwrap_or_default(),
+        }
+    }
+}
+
+impl Word {
+    fn parse(line: &str) -> Option<Word> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        Some(match word {
+            "hello" => Word::Hello(rest.chars().filter(|c| !c.is_control()).take(100).collect()),
+            "begun" => Word::Begun(rest.parse().ok()?),
+            "done" => {
+                let (exec, code) = rest.split_once(' ')?;
+                Word::Done {
+                    exec: exec.parse().ok()?,
+                    code: code.parse().ok().filter(|c| (0..256).contains(c))?,
+                }
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_words_that_mean_something_are_taken() {
+        assert_eq!(Word::parse("hello 3.11.7"), Some(Word::Hello("3.11.7".into())));
+        assert_eq!(Word::parse("begun 7"), Some(Word::Begun(7)));
+        assert_eq!(Word::parse("done 7 3"), Some(Word::Done { exec: 7, code: 3 }));
+        for line in
+            ["", "done", "done 7", "done 7 256", "done 7 -1", "done x 0", "done 7 0 0", "Done 7 0", "begun"]
+        {
+            assert_eq!(Word::parse(line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,395 @@
+# The driver of a Python context. It is told over descriptor 3 and lives in no file; see context.rs for the words.
+# It has to run on Python 3.6, so that old images have contexts too.
+
+def drive():
+    import _signal
+    import _socket
+    import ast
+    import builtins
+    import io
+    import linecache
+    import os
+    import sys
+    import types
+
+    # User code may replace whatever it likes of these modules and builtins; the driver keeps what it needs.
+    BaseException_, Exception_, KeyboardInterrupt_ = BaseException, Exception, KeyboardInterrupt
+    SystemExit_, int_, isinstance_, len_, repr_, str_, type_ = SystemExit, int, isinstance, len, repr, str, type
+    compile_, eval_, dict_, hasattr_, getattr_, bytes_ = compile, eval, dict, hasattr, getattr, bytes
+    close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
+    callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
+    bytearray_, tuple_, range_ = bytearray, tuple, range
+    try:
+        from _json import encode_basestring_ascii as quoted
+    except ImportError:
+        from json.encoder import py_encode_basestring_ascii as quoted
+    fstat, exit_now, set_signal = os.fstat, os._exit, _signal.signal
+
+    CELLS_MAX = 1000
+    TRACEBACK_LINES_MAX = 400
+    TRACEBACK_CHARS_MAX = 65536
+    AWAIT = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0)
+    CO_COROUTINE = 0x80
+
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    os.set_inheritable(3, False)
+    null = os.open('/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
+    own_pid = getpid()
+    try:
+        # So that the peak of each run is its own.
+        peak = os.open('/proc/self/clear_refs', os.O_WRONLY | getattr(os, 'O_CLOEXEC', 0))
+    except OSError:
+        peak = -1
+
+    class State:
+        running = False     # whether an interrupt is meant for somebody
+        results = -1        # where results go
+        shown = 0           # figures that were shown and must not be shown again
+        loop = None
+        cells = []
+
+    def interrupted(number, frame):
+        if State.running:
+            raise KeyboardInterrupt_
+
+    # Results.
+
+    def encoded(value):
+        """JSON of texts, lists and dicts, by nothing that user code can have replaced."""
+        if isinstance_(value, dict_):
+            return '{' + ', '.join([quoted(k) + ': ' + encoded(v) for k, v in value.items()]) + '}'
+        if isinstance_(value, list_):
+            return '[' + ', '.join([encoded(v) for v in value]) + ']'
+        return quoted(value)
+
+    def emit(kind, content):
+        if State.results < 0 or getpid() != own_pid:
+            return
+        rest = memoryview_((encoded({kind: content}) + '\n').encode('ascii'))
+        while rest:
+            rest = rest[write(State.results, rest):]
+
+    SHAPES = (
+        ('_repr_html_', 'text/html'),
+        ('_repr_markdown_', 'text/markdown'),
+        ('_repr_json_', 'application/json'),
+        ('_repr_latex_', 'text/latex'),
+        ('_repr_svg_', 'image/svg+xml'),
+        ('_repr_png_', 'image/png'),
+        ('_repr_jpeg_', 'image/jpeg'),
+        ('_repr_pdf_', 'application/pdf'),
+        ('_repr_javascript_', 'application/javascript'),
+    )
+
+    def as_text(mime, value):
+        """A shape as it crosses the wall: text, base64 of bytes, text of JSON."""
+        if isinstance_(value, (bytes_, bytearray_, memoryview_)):
+            import base64
+            return base64.b64encode(bytes_(value)).decode('ascii')
+        if isinstance_(value, str_):
+            return value
+        import json
+        return json.dumps(value, default=repr_)
+
+    def bundle(value):
+        data, metadata = {}, {}
+
+        def take(mime, shape):
+            if isinstance_(shape, tuple_) and len_(shape) == 2 and isinstance_(shape[1], dict_):
+                shape, extra = shape
+                if extra:
+                    metadata[mime] = extra
+            if shape is not None:
+                data[str_(mime)] = as_text(mime, shape)
+
+        def asked(name):
+            # A class has these too, but they are its objects'.
+            if isinstance_(value, type_):
+                return None
+            method = getattr_(value, name, None)
+            return method if callable_(method) else None
+
+        def attempt(act):
+            try:
+                act()
+            except Exception_:
+                import traceback
+                traceback.print_exc()
+
+        def whole():
+            method = asked('_repr_mimebundle_')
+            if method is None:
+                return
+            made = method(include=None, exclude=None)
+            if isinstance_(made, tuple_) and len_(made) == 2:
+                made, extra = made
+                metadata.update(extra or {})
+            for mime, shape in (made or {}).items():
+                take(mime, shape)
+
+        attempt(whole)
+        for name, mime in SHAPES:
+            if mime not in data:
+                method = asked(name)
+                if method is not None:
+                    attempt(lambda: take(mime, method()))
+        if 'image/png' not in data and is_figure(value):
+            attempt(lambda: take('image/png', picture(value)))
+        if 'text/plain' not in data:
+            data['text/plain'] = repr_(value)
+        made = {'data': data}
+        if metadata:
+            made['metadata'] = as_text('application/json', metadata)
+        return made
+
+    def display(*values, **options):
+        """Shows each value in all shapes that it has; with raw=True, a dict from MIME types to shapes."""
+        for value in values:
+            if options.get('raw') and isinstance_(value, dict_):
+                emit('display', {'data': {str_(k): as_text(k, v) for k, v in value.items()}})
+            else:
+                emit('display', bundle(value))
+
+    def displayhook(value):
+        if value is None:
+            return
+        builtins._ = None
+        emit('value', bundle(value))
+        builtins._ = value
+
+    # Figures.
+
+    def is_figure(value):
+        figure = sys.modules.get('matplotlib.figure')
+        return figure is not None and isinstance_(value, figure.Figure)
+
+    def picture(figure):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format='png', bbox_inches='tight')
+        pyplot = sys.modules.get('matplotlib.pyplot')
+        if pyplot is not None:
+            pyplot.close(figure)
+        return buffer.getvalue()
+
+    def show_figures(*args, **kwargs):
+        pyplot = sys.modules.get('matplotlib.pyplot')
+        if pyplot is None:
+            return
+        for number in list_(pyplot.get_fignums()):
+            figure = pyplot.figure(number)
+            if figure.get_axes() or figure.texts or figure.images or figure.lines:
+                emit('display', {'data': {'image/png': as_text('image/png', picture(figure)),
+                                          'text/plain': repr_(figure)}})
+        pyplot.close('all')
+
+    class Backend:
+        """Finds the module that matplotlib draws with, which is in no file: its own Agg, and a show() of ours."""
+
+        NAME = 'glasshouse_figures'
+
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            if name != cls.NAME:
+                return None
+            import importlib.machinery
+            return importlib.machinery.ModuleSpec(name, cls)
+
+        @staticmethod
+        def create_module(spec):
+            return None
+
+        @staticmethod
+        def exec_module(module):
+            import matplotlib.backends.backend_agg as agg
+            for name in ('FigureManager', 'backend_version', 'draw_if_interactive', 'new_figure_manager',
+                         'new_figure_manager_given_figure', 'mainloop'):
+                if hasattr_(agg, name):
+                    setattr(module, name, getattr_(agg, name))
+            module.FigureCanvas = agg.FigureCanvasAgg
+            module.show = show_figures
+
+    sys.meta_path.append(Backend)
+    os.environ.setdefault('MPLBACKEND', 'module://' + Backend.NAME)
+
+    # Errors.
+
+    def tell_error(error, own_code):
+        """The exception in the words of the language, without our own frames."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == own_code:
+            trace = trace.tb_next
+        name = getattr_(type_(error), '__name__', 'Exception')
+        try:
+            value = str_(error)
+        except BaseException_:
+            value = '<no text>'
+        try:
+            import traceback
+            text = ''.join(traceback.format_exception(type_(error), error, trace))
+        except BaseException_:
+            text = '%s: %s' % (name, value)
+        lines = text.rstrip('\n').split('\n')
+        if len_(lines) > TRACEBACK_LINES_MAX:
+            half = TRACEBACK_LINES_MAX // 2
+            lines = lines[:half] + ['  [%d lines are left out]' % (len_(lines) - 2 * half)] + lines[-half:]
+        room = TRACEBACK_CHARS_MAX
+        for at, text in enumerate_(lines):
+            lines[at] = text[:max_(room, 200)]
+            room -= len_(lines[at])
+        emit('error', {'name': name, 'value': value[:TRACEBACK_CHARS_MAX], 'traceback': lines})
+
+    def exit_code(error):
+        """What the process would have ended with."""
+        code = error.code
+        if code is None:
+            return 0
+        if isinstance_(code, int_):
+            return code & 0xff
+        try:
+            sys.stderr.write('%s\n' % (code,))
+        except Exception_:
+            pass
+        return 1
+
+    # Running.
+
+    module = types.ModuleType('__main__')
+    module.__builtins__ = builtins
+    sys.modules['__main__'] = module
+    names = module.__dict__
+    builtins.display = display
+    sys.argv = ['']
+    sys.displayhook = displayhook
+
+    def writer(descriptor):
+        raw = io.FileIO(descriptor, 'w', closefd=False)
+        return io.TextIOWrapper(io.BufferedWriter(raw), encoding='utf-8', errors='backslashreplace',
+                                line_buffering=True)
+
+    def reader():
+        raw = io.FileIO(0, 'r', closefd=False)
+        return io.TextIOWrapper(io.BufferedReader(raw), encoding='utf-8', errors='surrogateescape')
+
+    own_out, own_err = writer(1), writer(2)
+    sys.stdout = sys.__stdout__ = own_out
+    sys.stderr = sys.__stderr__ = own_err
+
+    def perform(code):
+        made = eval_(code, names)
+        if code.co_flags & CO_COROUTINE and hasattr_(made, 'send'):
+            import asyncio
+            if State.loop is None or State.loop.is_closed():
+                State.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(State.loop)
+            task = State.loop.create_task(made)
+            try:
+                State.loop.run_until_complete(task)
+            except KeyboardInterrupt_:
+                task.cancel()
+                raise
+
+    def execute(source, count):
+        name = '<cell %d>' % count
+        State.cells.append(name)
+        linecache.cache[name] = (len_(source), None, [text + '\n' for text in source.split('\n')], name)
+        if len_(State.cells) > CELLS_MAX:
+            linecache.cache.pop(State.cells.pop(0), None)
+        flags = AWAIT
+        tree = compile_(source, name, 'exec', ast.PyCF_ONLY_AST | flags, True)
+        last = None
+        if tree.body and isinstance_(tree.body[-1], ast.Expr) and not source.rstrip().endswith(';'):
+            last = ast.Interactive([tree.body.pop()])
+        if tree.body:
+            perform(compile_(tree, name, 'exec', flags, True))
+        if last is not None:
+            perform(compile_(last, name, 'single', flags, True))
+
+    def fresh():
+        """What a run finds, whatever the one before has done to it."""
+        set_signal(_signal.SIGINT, interrupted)
+        if peak >= 0:
+            try:
+                write(peak, b'5')
+            except OSError:
+                pass
+        sys.stdin = sys.__stdin__ = reader()
+        if getattr_(sys.stdout, 'closed', True):
+            sys.stdout = own_out if not own_out.closed else writer(1)
+        if getattr_(sys.stderr, 'closed', True):
+            sys.stderr = own_err if not own_err.closed else writer(2)
+
+    def attempt(source, count, own_code):
+        try:
+            State.running = True
+            try:
+                execute(source, count)
+                show_figures()
+                return 0
+            except SystemExit_ as error:
+                tell_error(error, own_code)
+                return exit_code(error)
+            except BaseException_ as error:
+                tell_error(error, own_code)
+                return 1
+            finally:
+                for stream in (sys.stdout, sys.stderr):
+                    stream.flush()
+        except BaseException_ as error:
+            # A second interrupt, or a stream that cannot be written.
+            State.running = False
+            try:
+                tell_error(error, own_code)
+            except BaseException_:
+                pass
+            return 1
+        finally:
+            State.running = False
+
+    def run(count, exec_id, descriptors, own_code):
+        stdin, stdout, stderr, results, code = descriptors
+        size = fstat(code).st_size
+        source = b''
+        while len_(source) < size:
+            source += read(code, size)
+        close(code)
+        for target, descriptor in enumerate_((stdin, stdout, stderr)):
+            dup2(descriptor, target)
+            close(descriptor)
+        State.results = results
+        fresh()
+        try:
+            status = attempt(source.decode('utf-8', 'replace'), count, own_code)
+        except KeyboardInterrupt_:
+            # An interrupt that came as the run ended.
+            status = 1
+        if getpid() != own_pid:
+            # A child that the code has forked and that came this far ends here, as a program would.
+            exit_now(status)
+        State.running = False
+        State.results = -1
+        for target in (0, 1, 2):
+            dup2(null, target)
+        close(results)
+        line.sendall(b'done %d %d\n' % (exec_id, status))
+
+    set_signal(_signal.SIGINT, interrupted)
+    for target in (0, 1, 2):
+        dup2(null, target)
+    line.sendall(('hello %d.%d.%d\n' % sys.version_info[:3]).encode())
+    own_code = drive.__code__.co_filename
+    space = _socket.CMSG_SPACE(5 * 4)
+    count = 0
+    while True:
+        message, control, flags, address = line.recvmsg(4096, space, _socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            exit_now(0)
+        descriptors = []
+        for level, kind, content in control:
+            if kind == _socket.SCM_RIGHTS:
+                descriptors += [int_.from_bytes(content[at:at + 4], sys.byteorder)
+                                for at in range_(0, len_(content) - 3, 4)]
+        count += 1
+        run(count, int_(message.split()[1]), descriptors, own_code)
+
+
+drive()

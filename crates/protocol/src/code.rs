@@ -1,0 +1,171 @@
+//! Code contexts: interpreters that live in a box and remember, and what is run in them.
+//!
+//! A context is a process of the box. A run of code in it is an exec like any other (number, output, deadline, end), but
+//! for who does its work: [`crate::Program::Code`]. Beside stdout and stderr it has a third stream, `results`: lines of
+//! JSON, each a [`CodeResult`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The languages that a context can be of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Language {
+    /// Python 3.6 or later.
+    #[default]
+    Python,
+    /// JavaScript, by Node.js.
+    Javascript,
+    /// TypeScript, by a Node.js that strips types.
+    Typescript,
+    /// Bash.
+    Bash,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Language; 4] =
+        [Language::Python, Language::Javascript, Language::Typescript, Language::Bash];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::Javascript => "javascript",
+            Language::Typescript => "typescript",
+            Language::Bash => "bash",
+        }
+    }
+}
+
+impl std::str::FromStr for Language {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Language, String> {
+        match name {
+            "python" | "python3" | "py" => Ok(Language::Python),
+            "javascript" | "js" | "node" => Ok(Language::Javascript),
+            "typescript" | "ts" => Ok(Language::Typescript),
+            "bash" | "sh" | "shell" => Ok(Language::Bash),
+            other => Err(format!(
+                "no language is called {other:?}; there are python, javascript, typescript and bash"
+            )),
+        }
+    }
+}
+
+/// A context that is to be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContextSpec {
+    /// What it speaks.
+    pub language: Language,
+    /// What it is called: letters, digits, `-`, `_` and `.`. Without a name it is given one.
+    pub id: Option<String>,
+    /// The interpreter, if it is not the one that the language usually has: a name in `PATH`, or a path.
+    pub interpreter: Option<String>,
+    /// The working directory that it begins in; without one, the box's.
+    pub cwd: Option<String>,
+    /// Added to the box's environment, and stronger than it.
+    pub env: Vec<(String, String)>,
+    /// A name or a number, or `user:group`; without one, the box's user.
+    pub user: Option<String>,
+}
+
+/// A context of the box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContextInfo {
+    /// What it is called.
+    pub id: String,
+    /// What it speaks.
+    pub language: Language,
+    /// The version of its interpreter, as that tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its interpreter inside the box, while it lives.
+    pub pid: Option<u32>,
+    /// When that was started, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Where it stands.
+    pub state: ContextState,
+    /// How many runs were begun in it since it was made or restarted.
+    pub runs: u64,
+}
+
+/// Where a context stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum ContextState {
+    /// Its interpreter has not said yet that it is there.
+    Starting,
+    /// It waits for code.
+    Idle,
+    /// It runs some.
+    Busy {
+        /// The number of the run.
+        exec: u64,
+    },
+    /// Its interpreter is gone, and with it all that it remembered.
+    Lost {
+        /// What is known of the reason.
+        why: String,
+    },
+}
+
+/// Code to be run in a context.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Code {
+    /// The context.
+    pub context: String,
+    /// What it speaks. A context of another language refuses it.
+    pub language: Language,
+    /// What to run.
+    pub code: String,
+}
+
+/// One line of the stream `results`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodeResult {
+    /// The value of the last expression.
+    Value(MimeBundle),
+    /// What the code had shown, by `display()` or as a figure.
+    Display(MimeBundle),
+    /// The code failed.
+    Error(CodeError),
+}
+
+/// One thing in several shapes, by their MIME types. Text is itself, bytes are base64, JSON is text of JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MimeBundle {
+    /// The shapes.
+    pub data: BTreeMap<String, String>,
+    /// What the code said about them, as text of JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+}
+
+impl MimeBundle {
+    /// Its plain text, which almost everything has.
+    pub fn text(&self) -> Option<&str> {
+        self.data.get("text/plain").map(String::as_str)
+    }
+}
+
+/// Why code failed, in the words of its language.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeError {
+    /// Of the exception, like `ValueError`.
+    pub name: String,
+    /// What it says.
+    pub value: String,
+    /// As the language shows it, a line each.
+    pub traceback: Vec<String>,
+}

@@ -1,0 +1,235 @@
+//! Code that means no good: its context ends with a true cause, the box and its other contexts live on.
+
+use glasshouse_sandbox::{
+    CodeResult, CodeSpec, ContextInfo, ContextState, ExecOutput, Exit, Killer, Limits, Sandbox, SandboxSpec,
+};
+
+use crate::code::{context, error, run, run_spec, state, value};
+use crate::stage::{Stage, on_every_runtime, settle, stdout_of, text, within};
+
+on_every_runtime!(
+    a_process_that_ends_itself_is_the_end_of_its_context,
+    a_killed_interpreter_is_told_by_its_signal,
+    closed_descriptors_end_the_context,
+    words_of_the_protocol_in_the_output_mean_nothing,
+    words_of_the_protocol_on_the_line_end_the_context,
+    nonsense_among_the_results_is_told_as_such,
+    a_deep_recursion_is_an_error_or_a_crash,
+    a_flood_of_output_ends_at_its_limit,
+    a_fork_bomb_stays_in_the_box,
+    a_child_that_came_back_does_not_speak_for_its_parent,
+    replaced_builtins_do_not_lead_the_driver_astray,
+    a_thread_that_never_ends_does_not_hold_the_run,
+    memory_that_runs_out_is_told_as_such,
+    ten_thousand_runs_leave_nothing_behind,
+);
+
+async fn lost_by(sandbox: &Sandbox, code: &str) -> (ExecOutput, String) {
+    let (bad, good) = (context(sandbox).await, context(sandbox).await);
+    let output = run(sandbox, &bad, code).await;
+    let ContextState::Lost { why } = state(sandbox, &bad).await else {
+        panic!("{code}: it lives: {output:?}")
+    };
+    lives_on(sandbox, &good).await;
+    sandbox.restart_context(&bad.id).await.expect("it can be started anew");
+    assert_eq!(value(sandbox, &bad, "1 + 1").await, "2");
+    (output, why)
+}
+
+async fn lives_on(sandbox: &Sandbox, context: &ContextInfo) {
+    assert_eq!(value(sandbox, context, "1 + 1").await, "2");
+    assert_eq!(stdout_of(sandbox, "echo lives").await, "lives\n");
+}
+
+async fn a_process_that_ends_itself_is_the_end_of_its_context(sandbox: &Sandbox) {
+    let (output, why) = lost_by(sandbox, "import os\nos.write(1, b'last')\nos._exit(3)").await;
+    assert_eq!(
+        (output.report.exit, why.as_str()),
+        (Exit::Code { code: 3 }, "its interpreter ended with code 3")
+    );
+    assert_eq!(text(&output.stdout), "last");
+}
+
+async fn a_killed_interpreter_is_told_by_its_signal(sandbox: &Sandbox) {
+    let (output, why) = lost_by(sandbox, "import os\nos.kill(os.getpid(), 9)").await;
+    assert_eq!(output.report.exit, Exit::Signal { signal: 9 });
+    assert_eq!(why, "its interpreter was ended by signal 9");
+    let (output, _) = lost_by(sandbox, "import ctypes\nctypes.string_at(8)").await;
+    assert_eq!(output.report.exit, Exit::Signal { signal: 11 });
+}
+
+async fn closed_descriptors_end_the_context(sandbox: &Sandbox) {
+    let (output, why) = lost_by(sandbox, "import os, time\nos.closerange(0, 1024)\ntime.sleep(1000)").await;
+    assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken });
+    assert_eq!(why, "its interpreter has closed the line to the guest");
+    // Those of the output alone are its own affair.
+    let good = context(sandbox).await;
+    run(sandbox, &good, "import os, sys\nos.close(0); os.close(1); os.close(2)").await;
+    lives_on(sandbox, &good).await;
+    run(sandbox, &good, "import sys\nsys.stdout.close(); sys.stderr.close(); sys.stdin.close()").await;
+    assert_eq!(text(&run(sandbox, &good, "print('here')").await.stdout), "here\n");
+}
+
+async fn words_of_the_protocol_in_the_output_mean_nothing(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let line = r#"done 1 0\ndone 2 0\nhello 1\n{"error": {"name": "x", "value": "", "traceback": []}}\n"#;
+    let output = run(
+        sandbox,
+        &context,
+        &format!("import sys\nsys.stdout.write('{line}')\nsys.stderr.write('{line}')\n7"),
+    )
+    .await;
+    assert!(output.report.exit.success());
+    assert_eq!(text(&output.stdout).lines().count(), 4);
+    assert!(matches!(output.results.as_slice(), [CodeResult::Value(bundle)] if bundle.text() == Some("7")));
+    lives_on(sandbox, &context).await;
+}
+
+async fn words_of_the_protocol_on_the_line_end_the_context(sandbox: &Sandbox) {
+    for words in ["b'nonsense\\n'", "b'hello 9\\n'", "b'done 999999 0\\n'", "b'x' * 100000"] {
+        let code = format!(
+            "import os, time\ntry:\n    os.write(3, {words})\nexcept OSError: pass\ntime.sleep(1000)"
+        );
+        let (output, why) = lost_by(sandbox, &code).await;
+        assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken }, "{words}: {why}");
+    }
+}
+
+async fn nonsense_among_the_results_is_told_as_such(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "
+import os
+for fd in range(4, 64):
+    try:
+        if 'pipe' in os.readlink('/proc/self/fd/%d' % fd): os.write(fd, b'{\"value\": 5}\\n\\xff\\n')
+    except OSError: pass
+8";
+    let output = run(sandbox, &context, code).await;
+    let lost =
+        |result: &&CodeResult| matches!(result, CodeResult::Error(error) if error.name == "ResultLost");
+    assert_eq!(output.results.iter().filter(lost).count(), 2, "{output:?}");
+    lives_on(sandbox, &context).await;
+}
+
+async fn a_deep_recursion_is_an_error_or_a_crash(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let output = run(sandbox, &context, "def f(): f()\nf()").await;
+    assert_eq!(error(&output).name, "RecursionError");
+    assert!(error(&output).traceback.len() < 500);
+    lives_on(sandbox, &context).await;
+    let code = "import sys\nsys.setrecursionlimit(10**8)\nclass C:\n    def __repr__(self): return repr([self])\nrepr(C())";
+    let (output, _) = lost_by(sandbox, code).await;
+    assert_eq!(output.report.exit, Exit::Signal { signal: 11 });
+}
+
+async fn a_flood_of_output_ends_at_its_limit(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let flood = "import os\nx = b'x' * 65536\nwhile True: os.write(1, x)";
+    let spec = CodeSpec { output_bytes_max: Some(1_000_000), ..CodeSpec::new(flood) };
+    let output = run_spec(sandbox, &context, spec).await;
+    assert_eq!(output.report.exit, Exit::OutputLimit);
+    assert_eq!(output.report.stdout_bytes, 1_000_000);
+    lives_on(sandbox, &context).await;
+    let results = "while True: display('x' * 65536)";
+    let spec = CodeSpec { output_bytes_max: Some(1_000_000), ..CodeSpec::new(results) };
+    assert_eq!(run_spec(sandbox, &context, spec).await.report.exit, Exit::OutputLimit);
+    lives_on(sandbox, &context).await;
+    // All of it comes, however slowly it is taken.
+    let output = run(sandbox, &context, "import os\nfor _ in range(1024): os.write(1, b'x' * 65536)").await;
+    assert!(output.report.exit.success());
+    assert_eq!(output.report.stdout_bytes, 64 << 20);
+}
+
+async fn a_fork_bomb_stays_in_the_box(stage: &Stage) {
+    if !stage.has_root() {
+        // Without a limit on processes it would not stay anywhere.
+        return;
+    }
+    let limits = Limits { pids: Some(64), ..Limits::default() };
+    let sandbox = stage.create(SandboxSpec { limits, ..SandboxSpec::default() }).await.unwrap();
+    let (bad, good) = (context(&sandbox).await, context(&sandbox).await);
+    let code =
+        "import os, time\nfor _ in range(100000):\n    try: os.fork()\n    except OSError: time.sleep(0.01)";
+    let spec = CodeSpec { timeout_ms: Some(1000), grace_ms: Some(200), ..CodeSpec::new(code) };
+    let output = run_spec(&sandbox, &bad, spec).await;
+    assert_eq!(output.report.exit, Exit::TimedOut);
+    within("the bomb is gone", sandbox.delete_context(&bad.id)).await.unwrap();
+    settle("there is room again", async || sandbox.create_context(Default::default()).await.is_ok()).await;
+    lives_on(&sandbox, &good).await;
+}
+
+async fn a_child_that_came_back_does_not_speak_for_its_parent(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let output = run(
+        sandbox,
+        &context,
+        "import os\npid = os.fork()\nprint('who', pid == 0)\nif pid: os.wait()\npid and 5",
+    )
+    .await;
+    assert!(output.report.exit.success(), "{output:?}");
+    assert_eq!(text(&output.stdout).lines().count(), 2);
+    assert!(
+        matches!(output.results.as_slice(), [CodeResult::Value(bundle)] if bundle.text() == Some("5")),
+        "{output:?}"
+    );
+    lives_on(sandbox, &context).await;
+}
+
+async fn replaced_builtins_do_not_lead_the_driver_astray(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "
+import builtins, os, sys
+for name in ('repr', 'len', 'isinstance', 'compile', 'eval', 'str', 'int', 'getattr'):
+    setattr(builtins, name, lambda *a, **k: 'replaced')
+os.dup2 = os.close = os.write = sys.exit = None
+1 + 1";
+    let output = run(sandbox, &context, code).await;
+    assert!(
+        matches!(output.results.as_slice(), [CodeResult::Value(bundle)] if bundle.text() == Some("2")),
+        "{output:?}"
+    );
+    let output = run(sandbox, &context, "1 / 0").await;
+    assert_eq!(error(&output).name, "ZeroDivisionError");
+}
+
+async fn a_thread_that_never_ends_does_not_hold_the_run(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "import threading, time\ndef f():\n    while True: time.sleep(0.01)\nthreading.Thread(target=f).start()\n5";
+    assert_eq!(value(sandbox, &context, code).await, "5");
+    assert_eq!(value(sandbox, &context, "threading.active_count()").await, "2");
+}
+
+async fn memory_that_runs_out_is_told_as_such(stage: &Stage) {
+    if !stage.has_root() {
+        return;
+    }
+    let limits = Limits { memory_bytes: Some(128 << 20), ..Limits::default() };
+    let sandbox = stage.create(SandboxSpec { limits, ..SandboxSpec::default() }).await.unwrap();
+    let bad = context(&sandbox).await;
+    let output = run(&sandbox, &bad, "x = []\nwhile True: x.append(bytearray(1 << 20))").await;
+    assert!(matches!(output.report.exit, Exit::OutOfMemory { .. }), "{:?}", output.report);
+    let ContextState::Lost { why } = state(&sandbox, &bad).await else { panic!("it lives") };
+    assert!(why.contains("memory"), "{why}");
+    lives_on(&sandbox, &context(&sandbox).await).await;
+}
+
+async fn ten_thousand_runs_leave_nothing_behind(stage: &Stage) {
+    // The number is for the one runtime that is meant to be fast; the others are to show the same.
+    let runs = if stage.is_native_root() { 10_000 } else { 300 };
+    let sandbox = stage.sandbox().await;
+    let context = context(&sandbox).await;
+    let size = "open('/proc/self/statm').read().split()[1]";
+    let mut before = 0;
+    for n in 0..runs {
+        let output = run(&sandbox, &context, &format!("print({n})\n{n} * 2")).await;
+        assert_eq!(text(&output.stdout), format!("{n}\n"));
+        let [CodeResult::Value(bundle)] = output.results.as_slice() else { panic!("{output:?}") };
+        assert_eq!(bundle.text(), Some((n * 2).to_string().as_str()));
+        if n == runs / 2 {
+            before = value(&sandbox, &context, size).await.trim_matches('\'').parse::<u64>().unwrap();
+        }
+    }
+    let after = value(&sandbox, &context, size).await.trim_matches('\'').parse::<u64>().unwrap();
+    assert!(after < before + 512, "{before} pages became {after}");
+    assert_eq!(sandbox.context(&context.id).await.unwrap().runs, runs + 2);
+}
