@@ -231,7 +231,7 @@ fn the_box_answers_pings_also_through_its_own_proxy() {
     }
     let isolated = server.get(&execd(&id, "/v1/isolated/capabilities"));
     assert_eq!((isolated.status, &isolated.json()["available"]), (200, &json!(false)));
-    server.get(&execd(&id, "/code/contexts")).assert_error(501, "NOT_SUPPORTED");
+    server.get(&execd(&id, "/code/contexts/nobodys")).assert_error(404, "CONTEXT_NOT_FOUND");
     server.get(&execd(&id, "/nonsense")).assert_error(404, "NOT_FOUND");
 }
 

@@ -123,6 +123,14 @@ fn the_sdk_does_the_same_through_the_servers_proxy() {
 }
 
 #[test]
+fn the_code_interpreter_of_the_sdk_does_all_that_it_can() {
+    let server = Server::new();
+    for proxy in ["", "1"] {
+        check("code.py", &server, &[("THROUGH_PROXY", proxy)]);
+    }
+}
+
+#[test]
 fn the_sdk_shows_its_key() {
     let key = "a-key-that-nobody-guesses";
     let server = Server::with_key(key);

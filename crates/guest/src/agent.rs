@@ -1,5 +1,6 @@
 //! The loop: one thread, one closed enum of causes, every wait bounded by the nearest deadline.
 
+mod answering;
 mod carrying;
 mod clients;
 mod commands;
@@ -72,6 +73,7 @@ enum Cause {
     Tunnel(u64),
     ContextLine(u64),
     ContextEnd(u64),
+    Answered(usize),
 }
 
 impl Cause {
@@ -89,6 +91,7 @@ impl Cause {
             Cause::Tunnel(id) => (9, id),
             Cause::ContextLine(id) => (11, id),
             Cause::ContextEnd(id) => (12, id),
+            Cause::Answered(n) => (13, n as u64),
         };
         tag << 56 | id
     }
@@ -108,7 +111,8 @@ impl Cause {
             9 => Cause::Tunnel(id),
             10 => Cause::Output(id, 2),
             11 => Cause::ContextLine(id),
-            _ => Cause::ContextEnd(id),
+            12 => Cause::ContextEnd(id),
+            _ => Cause::Answered(id as usize),
         }
     }
 }
@@ -130,6 +134,8 @@ struct Agent {
     next_exec: u64,
     contexts: BTreeMap<u64, Context>,
     next_context: u64,
+    /// Ports that answer, and no more.
+    answered: Vec<OwnedFd>,
     /// Names that were given to contexts without one.
     context_names: u64,
     tracker: Tracker,
@@ -233,6 +239,7 @@ impl Agent {
             next_exec: 1,
             contexts: BTreeMap::new(),
             next_context: 1,
+            answered: Vec::new(),
             context_names: 0,
             tracker,
             enter: std::iter::from_fn(|| fds.take(FdRole::Enter)).collect(),
@@ -328,6 +335,10 @@ impl Agent {
             Cause::Output(id, which) => self.read_output(id, which),
             Cause::Stdin(id) => self.write_stdin(id),
             Cause::Tunnel(id) => self.tunnel_moved(id),
+            Cause::Answered(which) => {
+                self.close_answered(which);
+                Ok(())
+            }
             Cause::ContextLine(number) => self.context_line(number),
             Cause::ContextEnd(number) => self.context_ended(number),
             Cause::Held(n) => {

@@ -56,5 +56,7 @@ pub const TAR_ENTRIES_MAX: u64 = 1_000_000;
 pub const TUNNELS_MAX: usize = 128;
 /// How long a port may take to accept one: its queue may be full.
 pub const DIAL_MS: u64 = 10_000;
+/// Ports at which the guest itself answers.
+pub const ANSWERED_PORTS_MAX: usize = 4;
 /// Ports that are listed of those that something listens on.
 pub const PORTS_MAX: usize = 1024;

@@ -129,6 +129,12 @@ pub enum Request {
     },
     /// The TCP ports that something in the box listens on. Since version 3.
     Ports,
+    /// Take connections to a TCP port inside the box, on its loopback device, and close them at once: whoever waits for the
+    /// port to be there finds it. Reply: `ok`, also if somebody listens there already. Since version 5.
+    Answer {
+        /// Which.
+        port: u16,
+    },
     /// Start an interpreter that remembers. Reply: `context` when it waits for code, or `failed`. Since version 5.
     CreateContext(Box<ContextSpec>),
     /// All contexts. Since version 5.

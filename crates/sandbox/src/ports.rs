@@ -67,6 +67,14 @@ impl Sandbox {
         Ok(Tunnel { pipe, fate, _held: held })
     }
 
+    /// Lets a TCP port of the box answer, on its loopback device, and do nothing else. Whoever waits for it finds it.
+    pub async fn answer(&self, port: u16) -> Result<()> {
+        match self.call(Request::Answer { port }).await? {
+            Reply::Ok => Ok(()),
+            other => Err(client::unexpected(&other)),
+        }
+    }
+
     /// The TCP ports that something in the box listens on, at most 1024.
     pub async fn ports(&self) -> Result<Vec<Port>> {
         match self.call(Request::Ports).await? {

@@ -168,6 +168,7 @@ impl Agent {
                 Ok(ports) => self.reply(n, stream, &Reply::Ports { ports }),
                 Err(e) => self.fail(n, stream, FailureKind::Io, format!("cannot see what listens: {e}")),
             },
+            Request::Answer { port } => self.answer(n, stream, port)?,
             Request::CreateContext(spec) => self.create_context(n, stream, *spec)?,
             Request::Contexts => self.list_contexts(n, stream),
             Request::InterruptContext { context } => self.interrupt_context(n, stream, &context)?,

@@ -54,6 +54,7 @@ pub(super) fn is_refused(request: &Request) -> bool {
         | Request::Pause
         | Request::Resume
         | Request::Shutdown
+        | Request::Answer { .. }
         | Request::Ping => false,
     }
 }

@@ -237,12 +237,12 @@ async fn follow(
     }
 }
 
-fn put_line(piece: &mut Vec<u8>, kind: &str, text: &str) {
+pub(super) fn put_line(piece: &mut Vec<u8>, kind: &str, text: &str) {
     stream::put(piece, Event { kind, text: Some(text), ..Event::default() });
 }
 
 /// Sends what there is, or drops it if nobody listens any more.
-async fn pass_on(pieces: &mut Option<mpsc::Sender<Bytes>>, piece: &mut Vec<u8>) {
+pub(super) async fn pass_on(pieces: &mut Option<mpsc::Sender<Bytes>>, piece: &mut Vec<u8>) {
     let bytes = std::mem::take(piece);
     if let Some(sender) = pieces
         && !bytes.is_empty()

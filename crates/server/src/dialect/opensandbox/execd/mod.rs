@@ -1,10 +1,11 @@
 //! What `execd` does inside a sandbox of OpenSandbox's: commands, files, metrics. Here the guest is asked instead.
 //!
 //! `command` and `stream` tell of commands as they run, `commands` knows those that were started, `session` strings them
-//! together; `pty` and `terminal` are shells that are talked to; `files`, `upload`,
+//! together; `code` runs code where it is remembered; `pty` and `terminal` are shells that are talked to; `files`, `upload`,
 //! `download` and `directories` are about files; `environment` and `accounts` read what a box says of itself.
 
 mod accounts;
+mod code;
 mod command;
 mod commands;
 mod directories;
@@ -48,6 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(ping))
         .route("/ready", get(ping))
         .merge(command::routes())
+        .merge(code::routes())
         .merge(of_files())
         .nest("/v1/filesystem/{uid}/{gid}", of_files())
         .merge(metrics::routes())
@@ -58,8 +60,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/proxy/{port}", any(proxy::pass_on))
         .route("/proxy/{port}/", any(proxy::pass_on))
         .route("/proxy/{port}/{*rest}", any(proxy::pass_on))
-        .route("/code", any(code))
-        .route("/code/{*rest}", any(code))
         .route("/v1/isolated/session", any(isolated))
         .route("/v1/isolated/sessions", any(isolated))
         .route("/v1/isolated/session/{*rest}", any(isolated))
@@ -125,11 +125,6 @@ const NOT_NESTED: &str = "this server's sandboxes hold no others; make another s
 
 async fn isolated() -> Fault {
     Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", NOT_NESTED)
-}
-
-async fn code() -> Fault {
-    Fault::unsupported("this server runs no code contexts yet; run the interpreter as a command")
-        .coded("NOT_SUPPORTED")
 }
 
 /// An answer that says nothing, and that it says nothing: some clients try to read on otherwise.

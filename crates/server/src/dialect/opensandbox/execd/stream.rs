@@ -3,8 +3,12 @@
 //! Output is told by lines, without their ends; an empty line is told as `"\n"`. `\r` ends a line as well, and `\r\n` is one
 //! end. What comes after the last end is told when the command has ended.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use glasshouse_sandbox::{Exit, ExitReport};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::clock::now_ms;
 use crate::limits::LINE_BYTES;
@@ -17,18 +21,24 @@ pub(super) struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) execution_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) execution_time: Option<u64>,
+    /// What code shows, by its shapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) results: Option<BTreeMap<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Failure>,
 }
 
-/// Why a command failed.
+/// Why a command failed, or code.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Failure {
-    ename: &'static str,
-    /// The exit code, if there is one.
-    evalue: String,
-    traceback: Vec<String>,
+    /// What kind of failure: of code, the name of the exception.
+    pub(super) ename: Cow<'static, str>,
+    /// The exit code of a command, if there is one; what the exception says.
+    pub(super) evalue: String,
+    pub(super) traceback: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +91,7 @@ fn failure(exit: &Exit) -> Option<Failure> {
         (Some(code), _) => (code.to_string(), vec![format!("exit status {code}"), exit.to_string()]),
         (None, _) => (exit.to_string(), vec![exit.to_string()]),
     };
-    Some(Failure { ename: "CommandExecError", evalue, traceback })
+    Some(Failure { ename: "CommandExecError".into(), evalue, traceback })
 }
 
 /// The signal that ended a command, in the words of the language that `execd` is written in.

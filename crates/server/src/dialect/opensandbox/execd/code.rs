@@ -1,0 +1,337 @@
+//! Code contexts: interpreters of a box that remember, in the words of `execd`.
+//!
+//! A context carries its id as its name in the box, so it is there for a server that was started anew. Without an id, code
+//! is run in a context that each language has one of, made when it is first wanted.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use glasshouse_sandbox::{
+    CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exec, ExecEvent,
+    Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::command::events;
+use super::commands::{pass_on, put_line};
+use super::stream::{self, Event, Failure, Lines};
+use super::{Empty, Here, bad, environment, fault, missing};
+use crate::dialect::opensandbox::Service;
+use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::model::ErrorResponse;
+use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
+use crate::dialect::opensandbox::rooms::Room;
+use crate::limits::{OUTPUT_PIECES, PING};
+use crate::random;
+
+/// The port at which the SDK looks whether a box runs code: there Jupyter would listen.
+pub(super) const READY_PORT: u16 = 44771;
+/// The variable that may name another one.
+pub(super) const READY_PORT_NAME: &str = "JUPYTER_PORT";
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
+    OpenApiRouter::new()
+        .routes(routes!(run, interrupt))
+        .routes(routes!(create))
+        .routes(routes!(list, delete_all))
+        .routes(routes!(get, delete))
+}
+
+/// A context, or the one that is wanted.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+struct CodeContext {
+    /// Which; without one, the one that its language has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// What it speaks: `python`, `javascript`, `typescript`, `bash`.
+    #[serde(default)]
+    language: String,
+}
+
+/// What language a context is to speak.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct CodeContextRequest {
+    /// `python` without a word.
+    language: Option<String>,
+}
+
+/// What to run.
+#[derive(Debug, Deserialize, ToSchema)]
+struct RunCodeRequest {
+    code: String,
+    /// Where; without one, in Python's.
+    context: Option<CodeContext>,
+}
+
+impl From<ContextInfo> for CodeContext {
+    fn from(info: ContextInfo) -> CodeContext {
+        CodeContext { id: Some(info.id), language: info.language.name().to_owned() }
+    }
+}
+
+/// Lets the port answer that is looked at, if a command does that.
+pub(super) async fn expect_look(room: &Room, line: Option<&String>) -> Answer<()> {
+    if line.is_some_and(|line| line.contains(READY_PORT_NAME)) {
+        room.sandbox.answer(READY_PORT).await.map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// Run code
+///
+/// Its events come as a stream, as those of a command do; `result` has what it shows, by MIME type (`text` is `text/plain`). The
+/// last one is `execution_complete`, or `error` with the exception. Whoever stops to listen does not stop the code.
+#[utoipa::path(post, path = "/code", tag = "execution", request_body = RunCodeRequest, responses(
+    (status = 200, description = "Events", content_type = "text/event-stream", body = String),
+    (status = 400, description = "That makes no sense", body = ErrorResponse),
+    (status = 404, description = "There is no such context", body = ErrorResponse),
+    (status = 500, description = "The context is busy", body = ErrorResponse),
+))]
+async fn run(Here(room): Here, Body(request): Body<RunCodeRequest>) -> Answer<Response> {
+    if request.code.trim().is_empty() {
+        return Err(bad("INVALID_REQUEST_BODY", "there is no code"));
+    }
+    let context = wanted(&room.sandbox, request.context.unwrap_or_default()).await?;
+    let count = context.runs + 1;
+    let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(busy)?;
+    let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
+    tokio::spawn(follow(exec, context.id, count, pieces));
+    Ok(events(receiver))
+}
+
+/// The context that a caller means.
+async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> {
+    if let Some(id) = context.id.filter(|id| !id.is_empty()) {
+        return known(sandbox, &id).await;
+    }
+    let language = language_of(&context.language)?;
+    let id = format!("default-{}", language.name());
+    let found = sandbox.contexts().await.map_err(fault)?.into_iter().find(|context| context.id == id);
+    match found {
+        Some(found) if !matches!(found.state, ContextState::Lost { .. }) => Ok(found),
+        // What it remembered is gone; it begins anew, as it would where nobody remembers its id.
+        Some(lost) => sandbox.restart_context(&lost.id).await.map_err(unstartable),
+        None => match make(sandbox, language, Some(id.clone())).await {
+            // Somebody else wanted it at the same moment.
+            Err(e) if e.kind() == ErrorKind::Exists => known(sandbox, &id).await,
+            made => made.map_err(unstartable),
+        },
+    }
+}
+
+async fn make(
+    sandbox: &Sandbox,
+    language: Language,
+    id: Option<String>,
+) -> Result<ContextInfo, glasshouse_sandbox::Error> {
+    // A box without such a file has none of those variables.
+    let env = environment::of_commands(sandbox).await.unwrap_or_default();
+    sandbox.create_context(ContextSpec { language, id, env, ..ContextSpec::default() }).await
+}
+
+fn language_of(name: &str) -> Answer<Language> {
+    let name = if name.is_empty() { Language::Python.name() } else { name };
+    name.to_ascii_lowercase()
+        .parse()
+        .map_err(|why: String| Fault::new(StatusCode::BAD_REQUEST, "NOT_SUPPORTED", why))
+}
+
+async fn known(sandbox: &Sandbox, id: &str) -> Answer<ContextInfo> {
+    match sandbox.context(id).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(unknown(id)),
+        found => found.map_err(fault),
+    }
+}
+
+fn unknown(id: &str) -> Fault {
+    Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no context {id}"))
+}
+
+fn busy(error: glasshouse_sandbox::Error) -> Fault {
+    match error.kind() {
+        ErrorKind::Busy => {
+            let message = format!("session is busy: {error}");
+            Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", message)
+        }
+        _ => fault(error),
+    }
+}
+
+/// An interpreter that is not there, or does not come up.
+fn unstartable(error: glasshouse_sandbox::Error) -> Fault {
+    match error.kind() {
+        ErrorKind::Gone => fault(error),
+        _ => Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", error.to_string()),
+    }
+}
+
+/// Tells what code does, to its end, for as long as somebody listens.
+async fn follow(mut exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
+    let mut pieces = Some(pieces);
+    let (mut stdout, mut stderr) = (Lines::default(), Lines::default());
+    let (mut piece, mut error) = (Vec::new(), None);
+    stream::put(&mut piece, Event { kind: "init", text: Some(&context), ..Event::default() });
+    let count = Event { kind: "execution_count", execution_count: Some(count), ..Event::default() };
+    stream::put(&mut piece, count);
+    pass_on(&mut pieces, &mut piece).await;
+    let mut ping = tokio::time::interval(PING);
+    ping.reset();
+    let report = loop {
+        let event = tokio::select! {
+            event = exec.next() => event,
+            _ = ping.tick(), if pieces.is_some() => {
+                stream::put(&mut piece, Event { kind: "ping", text: Some("pong"), ..Event::default() });
+                pass_on(&mut pieces, &mut piece).await;
+                continue;
+            }
+        };
+        match event {
+            Some(ExecEvent::Output(chunk)) => match chunk.stream {
+                OutputStream::Stdout => {
+                    stdout.push(&chunk.bytes, |text| put_line(&mut piece, "stdout", text))
+                }
+                OutputStream::Stderr => {
+                    stderr.push(&chunk.bytes, |text| put_line(&mut piece, "stderr", text))
+                }
+                OutputStream::Results => {}
+            },
+            Some(ExecEvent::Result(CodeResult::Error(told))) => error = Some(told),
+            Some(ExecEvent::Result(CodeResult::Value(bundle) | CodeResult::Display(bundle))) => {
+                // What was written before it comes before it.
+                stdout.finish(|text| put_line(&mut piece, "stdout", text));
+                stderr.finish(|text| put_line(&mut piece, "stderr", text));
+                let results = Some(shapes(bundle));
+                stream::put(&mut piece, Event { kind: "result", results, ..Event::default() });
+            }
+            Some(ExecEvent::Gap { .. }) => {}
+            Some(ExecEvent::Ended(report)) => break report,
+            Some(ExecEvent::UpToDate { .. }) | None => {
+                break ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() });
+            }
+        }
+        pass_on(&mut pieces, &mut piece).await;
+        ping.reset();
+    };
+    stdout.finish(|text| put_line(&mut piece, "stdout", text));
+    stderr.finish(|text| put_line(&mut piece, "stderr", text));
+    match error {
+        Some(CodeError { name, value, traceback }) => {
+            let error = Some(Failure { ename: Cow::Owned(name), evalue: value, traceback });
+            stream::put(&mut piece, Event { kind: "error", error, ..Event::default() });
+        }
+        None => stream::put_end(&mut piece, &report),
+    }
+    pass_on(&mut pieces, &mut piece).await;
+}
+
+/// What code shows, by the names that the protocol has for the shapes.
+fn shapes(bundle: MimeBundle) -> BTreeMap<String, Value> {
+    let shape = |(mime, data): (String, String)| match mime.as_str() {
+        "text/plain" => ("text".to_owned(), Value::String(data)),
+        "application/json" => (mime, serde_json::from_str(&data).unwrap_or(Value::String(data))),
+        _ => (mime, Value::String(data)),
+    };
+    bundle.data.into_iter().map(shape).collect()
+}
+
+/// Interrupt code
+///
+/// What runs in a context is interrupted, as by Ctrl-C; the context lives on.
+#[utoipa::path(delete, path = "/code", tag = "execution", params(("id" = String, Query, description = "The context")), responses(
+    (status = 200, description = "It was interrupted"),
+    (status = 400, description = "No id was given", body = ErrorResponse),
+    (status = 404, description = "There is no such context", body = ErrorResponse),
+))]
+async fn interrupt(Here(room): Here, query: Query) -> Answer<Empty> {
+    let id = query.get("id").filter(|id| !id.is_empty()).ok_or_else(|| missing("id"))?;
+    let context = known(&room.sandbox, id).await?;
+    room.sandbox.interrupt_context(&context.id).await.map_err(fault)?;
+    Ok(Empty)
+}
+
+/// Make a context
+#[utoipa::path(post, path = "/code/context", tag = "execution", request_body = Option<CodeContextRequest>, responses(
+    (status = 200, description = "It waits for code", body = CodeContext),
+    (status = 400, description = "There is no such language", body = ErrorResponse),
+    (status = 500, description = "Its interpreter does not start", body = ErrorResponse),
+))]
+async fn create(
+    Here(room): Here,
+    MaybeBody(request): MaybeBody<CodeContextRequest>,
+) -> Answer<Json<CodeContext>> {
+    let language = language_of(&request.language.unwrap_or_default())?;
+    let made = make(&room.sandbox, language, Some(random::hex()?)).await.map_err(unstartable)?;
+    Ok(Json(made.into()))
+}
+
+/// List the contexts of a language
+#[utoipa::path(get, path = "/code/contexts", tag = "execution",
+    params(("language" = Option<String>, Query, description = "All of them without a word")), responses(
+    (status = 200, description = "In the order in which they were made", body = Vec<CodeContext>),
+    (status = 400, description = "There is no such language", body = ErrorResponse),
+))]
+async fn list(Here(room): Here, query: Query) -> Answer<Json<Vec<CodeContext>>> {
+    Ok(Json(of_language(&room, &query).await?.into_iter().map(CodeContext::from).collect()))
+}
+
+/// Those that live.
+async fn of_language(room: &Room, query: &Query) -> Answer<Vec<ContextInfo>> {
+    let language = query.get("language").filter(|name| !name.is_empty()).map(language_of).transpose()?;
+    let mut contexts = room.sandbox.contexts().await.map_err(fault)?;
+    contexts.retain(|context| {
+        language.is_none_or(|language| context.language == language)
+            && !matches!(context.state, ContextState::Lost { .. })
+    });
+    Ok(contexts)
+}
+
+/// Remove the contexts of a language
+#[utoipa::path(delete, path = "/code/contexts", tag = "execution", params(("language" = String, Query)), responses(
+    (status = 200, description = "They are gone"),
+    (status = 400, description = "No language was given", body = ErrorResponse),
+))]
+async fn delete_all(Here(room): Here, query: Query) -> Answer<Empty> {
+    query.get("language").filter(|name| !name.is_empty()).ok_or_else(|| missing("language"))?;
+    for context in of_language(&room, &query).await? {
+        match room.sandbox.delete_context(&context.id).await {
+            // Somebody else was faster.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            done => done.map_err(fault)?,
+        }
+    }
+    Ok(Empty)
+}
+
+/// Look at a context
+#[utoipa::path(get, path = "/code/contexts/{context}", tag = "execution", params(("context" = String, Path)), responses(
+    (status = 200, description = "It is there", body = CodeContext),
+    (status = 404, description = "There is no such context", body = ErrorResponse),
+))]
+async fn get(Here(room): Here, Path((_, id)): Path<(String, String)>) -> Answer<Json<CodeContext>> {
+    Ok(Json(known(&room.sandbox, &id).await?.into()))
+}
+
+/// Remove a context
+///
+/// What runs in it is killed.
+#[utoipa::path(delete, path = "/code/contexts/{context}", tag = "execution", params(("context" = String, Path)), responses(
+    (status = 200, description = "It is gone"),
+    (status = 404, description = "There is no such context", body = ErrorResponse),
+))]
+async fn delete(Here(room): Here, Path((_, id)): Path<(String, String)>) -> Answer<Empty> {
+    match room.sandbox.delete_context(&id).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(unknown(&id)),
+        done => done.map(|()| Empty).map_err(fault),
+    }
+}
