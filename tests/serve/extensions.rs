@@ -97,12 +97,22 @@ fn boxes_fork_and_go_back() {
     assert_eq!(server.send("POST", &of(&id, "/reset"), &json!({})).status, 200);
     assert_eq!(digest(&id), began);
     assert_eq!(server.get(&of(&id, "/diff")).json()["changes"], json!([]));
-    let other = json!({ "snapshotId": "nonesuch" });
-    server.send("POST", &of(&id, "/restore"), &other).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    // Nor can what is no name of a file at all be one.
+    for none in ["nonesuch", "..", "a\0b", &"long".repeat(100)] {
+        let other = json!({ "snapshotId": none });
+        server.send("POST", &of(&id, "/restore"), &other).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    }
     server
         .send("POST", &of(&id, "/fork"), &json!({ "count": 0 }))
         .assert_error(400, "SANDBOX::INVALID_PARAMETER");
-    server.get(&of(&id, "/diff?against=nonesuch")).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    for none in ["nonesuch", "a%00b", &"long".repeat(100)] {
+        let against = of(&id, &format!("/diff?against={none}"));
+        server.get(&against).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    }
+    for none in ["a%00b", &"long".repeat(100), "%2e%2e"] {
+        server.get(&of(none, "")).assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+        server.get(&format!("/v1/snapshots/{none}")).assert_error(404, "SNAPSHOT::NOT_FOUND");
+    }
 }
 
 #[test]

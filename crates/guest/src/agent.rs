@@ -152,7 +152,6 @@ struct Agent {
     ends_at: Option<Instant>,
     look_at_disk: Option<Instant>,
     own_uid: u32,
-    own_gid: u32,
     buffer: Vec<u8>,
     namespaces: Vec<OwnedFd>,
     /// Programs that were carried in, by name.
@@ -210,7 +209,6 @@ impl Agent {
         }
         let pid_max = config.pinned.as_ref().and_then(|_| pid_max()).unwrap_or(PID_MAX);
         let own_uid = rustix::process::getuid().as_raw();
-        let own_gid = rustix::process::getgid().as_raw();
         let track = fds.take(FdRole::Track);
         let tree = track.as_ref().filter(|_| fds.take(FdRole::First).is_some());
         // Older kernels lack some of the counters; what they would tell is then not told.
@@ -256,7 +254,6 @@ impl Agent {
             look_at_disk: None,
             config,
             own_uid,
-            own_gid,
             buffer: Vec::new(),
             namespaces,
             programs: BTreeMap::new(),

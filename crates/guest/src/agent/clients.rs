@@ -413,9 +413,8 @@ impl Agent {
         };
         // Without the right to change users there is nobody else to be. Root as its own group needs no change, and keeps
         // the rights of the guest to files.
-        let outcome = files::as_user(ids.filter(|&ids| ids != (self.own_uid, self.own_gid)), || {
-            files::perform(op, &self.config.cwd)
-        })?;
+        let own = (self.own_uid, rustix::process::getgid().as_raw());
+        let outcome = files::as_user(ids.filter(|&ids| ids != own), || files::perform(op, &self.config.cwd))?;
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         match outcome {
             Ok(Outcome::Done(result)) => connection.reply(stream, &Reply::File(result)),

@@ -14,6 +14,8 @@ use crate::task::TaskInfo;
 
 /// The layout's version, in every record.
 const VERSION: u64 = 1;
+/// Longer than any id.
+const ID_BYTES_MAX: usize = 64;
 /// Changes when the host is started.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -196,7 +198,9 @@ pub(crate) fn find(home: &Home, name: &str) -> Result<SnapshotInfo> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(unknown());
     }
-    if let Some(snapshot) = read(home, name)? {
+    // What cannot be an id is not looked for as a file: it may be no name of one at all.
+    let may_be_id = name.len() <= ID_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if may_be_id && let Some(snapshot) = read(home, name)? {
         return Ok(snapshot);
     }
     let mut all = all(home)?;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use glasshouse_sandbox::{ErrorKind, Sandbox, SandboxInfo, SandboxState, Sandboxes};
 use serde_json::json;
 use tokio::sync::{Notify, OnceCell};
@@ -111,7 +112,14 @@ impl Rooms {
 
     /// The way to a box in which something can be done.
     pub(crate) async fn room(&self, id: &str) -> Answer<Arc<Room>> {
-        let info = self.info(id).await?;
+        let info = match self.info(id).await {
+            Err(fault) if fault.status() == StatusCode::NOT_FOUND => {
+                // Somebody else has ended it: the way to it leads nowhere.
+                self.leave(id);
+                return Err(fault);
+            }
+            found => found?,
+        };
         match info.state {
             SandboxState::Running => {}
             SandboxState::Paused | SandboxState::Stopped => {
