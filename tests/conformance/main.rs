@@ -28,6 +28,8 @@ mod report;
 
 mod code;
 mod hostile_code;
+mod languages;
+mod pictures;
 
 mod limits;
 mod lives;

@@ -1,5 +1,6 @@
 //! The program `glass`, as a user types it: every command, every exit code, and what is left behind.
 
+mod code;
 mod commands;
 mod guest;
 mod ports;

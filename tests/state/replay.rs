@@ -388,3 +388,30 @@ fn limits_on_record_that_cannot_be_had_here_are_left_out_and_told() {
         assert_eq!(asked.0 == 0, had, "{:?}: {}", stage.house.mode, asked.2);
     }
 }
+
+#[test]
+fn code_in_contexts_goes_the_same_way_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        let run = |context: &str, code: &str| {
+            stage.house.run(&["context", "run", &stage.id, context, "-c", code]);
+        };
+        stage.ok(&["context", "create", &stage.id, "--name", "n"]);
+        run("n", "x = 1\nopen('f', 'w').write('a')\nprint('hi')\nx");
+        stage.ok(&["context", "create", &stage.id, "--name", "b", "--lang", "bash", "--cwd", "/tmp"]);
+        run("n", "1 / 0");
+        run("b", "y=2; pwd; echo $y > /workspace/g");
+        stage.ok(&["context", "restart", &stage.id, "n"]);
+        run("n", "'x' in globals()");
+        stage.ok(&["context", "delete", &stage.id, "n"]);
+        stage.sh("cat f g");
+        run("b", "echo $y");
+        let mut trajectory = exported(&stage);
+        let whole = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &whole, "--quiet"]), "the same, 6 steps", "{:?}", stage.house.mode);
+        trajectory["steps"][0]["params"]["code"]["code"] =
+            json!("x = 2\nopen('f', 'w').write('a')\nprint('hi')\nx");
+        let other = file(&stage, "other.json", &trajectory.to_string());
+        let (code, out, err) = stage.house.run(&["replay", &other]);
+        assert!(code == 3 && out.contains("step 1 differs: output"), "{:?}: {out}{err}", stage.house.mode);
+    }
+}

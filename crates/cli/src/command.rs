@@ -27,6 +27,7 @@ mod mcp;
 mod pause;
 mod port;
 mod ps;
+mod repl;
 mod replay;
 mod reset;
 mod restore;
@@ -74,6 +75,7 @@ pub(crate) enum Command {
     Exec(exec::Exec),
     Shell(shell::Shell),
     Context(context::Contexts),
+    Repl(repl::Repl),
     Tools(tools::Tools),
     List(list::List),
     Info(info::Info),
@@ -135,6 +137,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Exec(command) => command.run(global).await,
         Command::Shell(command) => command.run(global).await,
         Command::Context(command) => command.run(global).await,
+        Command::Repl(command) => command.run(global).await,
         Command::Tools(command) => command.run(global).await,
         Command::List(command) => command.run(global).await,
         Command::Info(command) => command.run(global).await,
@@ -240,6 +243,9 @@ mod tests {
             "glass context restart web a",
             "glass context delete web a",
             "glass run --lang python",
+            "glass repl web",
+            "glass repl web --lang js --cwd /tmp",
+            "glass repl web --context a",
             "glass run --lang ts x.ts",
             "glass tools",
             "glass tools web --openai",
@@ -274,6 +280,8 @@ mod tests {
             "glass exec web --tool shell --raw",
             "glass tools --openai --mcp",
             "glass context",
+            "glass repl",
+            "glass repl web --lang js --context a",
             "glass context create web --lang cobol",
             "glass context run web a",
             "glass context run web a x -c y",

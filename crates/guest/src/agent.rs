@@ -188,6 +188,7 @@ fn pid_max() -> Option<i32> {
 }
 
 impl Agent {
+    #[expect(clippy::too_many_lines, reason = "one straight list, a line a field")]
     fn new(built: Built) -> Result<Agent> {
         let Built { start, proc, devpts, knobs, namespaces, top } = built;
         let mut fds = start.fds;

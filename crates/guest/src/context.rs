@@ -148,7 +148,7 @@ impl Context {
 }
 
 /// What each interpreter is told first: to read its driver, all of which is on the line by then, and to run that.
-const PYTHON: &[&str] = &["-c", "import os;exec(os.read(3,1<<17))"];
+const PYTHON: &[&str] = &["-c", "import os;exec(compile(os.read(3,1<<17),'<glasshouse>','exec'))"];
 const NODE: &[&str] =
     &["-e", "let b=Buffer.alloc(1<<17);eval(b.toString('utf8',0,require('fs').readSync(3,b)))"];
 const BASH: &[&str] = &["--noprofile", "--norc", "-c", "read -rd '' -u3 s;eval \"$s\""];

@@ -115,10 +115,8 @@ struct Errand<'a> {
     outcome: Outcome,
 }
 
-/// Where the new process holds a program that has no path, right after its stdio.
-const PROGRAM_FD: RawFd = 3;
-/// Where it finds the one further descriptor that it is given.
-const LINE_FD: RawFd = 3;
+/// Where the new process holds a program that has no path, or finds the line that it is given: right after its stdio.
+const KEPT_FD: RawFd = 3;
 const STACK_BYTES: usize = 64 * 1024;
 /// More CPUs than Linux knows.
 const CPUS_MAX: usize = 8192;
@@ -259,20 +257,10 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     *stage = Stage::Setup;
     // Before any path is looked at: one that leads through /proc/self/fd must find nothing of ours there. But for the
     // program, if it has no path: it is closed by the exec.
-    let mut rest = PROGRAM_FD;
-    if let Some(program) = command.program {
-        if program.as_raw_fd() != PROGRAM_FD {
-            call!(libc::SYS_dup3, program.as_raw_fd(), PROGRAM_FD, libc::O_CLOEXEC);
-        }
-        rest += 1;
-    } else if let Some(line) = command.line {
-        if line.as_raw_fd() != LINE_FD {
-            call!(libc::SYS_dup3, line.as_raw_fd(), LINE_FD, 0);
-        } else {
-            call!(libc::SYS_fcntl, LINE_FD, libc::F_SETFD, 0);
-        }
-        rest += 1;
-    }
+    let rest = match keep(command) {
+        Ok(rest) => rest,
+        Err(errno) => return errno,
+    };
     call!(libc::SYS_close_range, rest, crate::descriptor::FD_LAST, 0);
     *stage = Stage::User;
     if let Some(user) = &command.user {
@@ -308,6 +296,21 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     execute(errand)
 }
 
+/// Puts the one further descriptor, if there is one, where it is expected. The first number that is not kept.
+fn keep(command: &Command<'_>) -> Result<RawFd, i32> {
+    let program = command.program.map(|program| (program, libc::O_CLOEXEC, libc::FD_CLOEXEC));
+    let Some((fd, flags, flag)) = program.or(command.line.map(|line| (line, 0, 0))) else {
+        return Ok(KEPT_FD);
+    };
+    let result = match fd.as_raw_fd() {
+        // SAFETY: the call takes numbers; it allocates nothing and takes no lock.
+        KEPT_FD => unsafe { libc::syscall(libc::SYS_fcntl, KEPT_FD, libc::F_SETFD, flag) },
+        // SAFETY: as above.
+        fd => unsafe { libc::syscall(libc::SYS_dup3, fd, KEPT_FD, flags) },
+    };
+    if result < 0 { Err(errno()) } else { Ok(KEPT_FD + 1) }
+}
+
 /// From now on this process runs on one CPU.
 fn stay_on(cpu: u32) -> Result<(), i32> {
     let mut mask = [0u64; CPUS_MAX / 64];
@@ -334,7 +337,7 @@ fn execute(errand: &Errand<'_>) -> i32 {
         unsafe {
             libc::syscall(
                 libc::SYS_execveat,
-                PROGRAM_FD,
+                KEPT_FD,
                 c"".as_ptr(),
                 errand.argv.as_ptr(),
                 errand.env.as_ptr(),

@@ -86,7 +86,7 @@ impl Sandbox {
         self.driver.tell(Act::Hide(values)).await;
         let info = self.context_reply(Request::CreateContext(Box::new(spec))).await?;
         change.context.clone_from(&info.id);
-        self.driver.tell(Act::Context(change)).await;
+        self.driver.act(|recorded| Act::Context { change, recorded }).await?;
         Ok(info)
     }
 
@@ -165,7 +165,7 @@ impl Sandbox {
     async fn change_context(&self, what: &str, id: &str, request: Request) -> Result<Reply> {
         let reply = self.call(request).await.map_err(told_by_old)?;
         let change = ContextChange { what: what.into(), context: id.to_owned(), ..ContextChange::default() };
-        self.driver.tell(Act::Context(change)).await;
+        self.driver.act(|recorded| Act::Context { change, recorded }).await?;
         Ok(reply)
     }
 }

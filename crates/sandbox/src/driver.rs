@@ -75,8 +75,11 @@ pub(crate) enum Act {
     },
     /// Values that must not get into the record.
     Hide(Vec<String>),
-    /// Something was done to a context.
-    Context(ContextChange),
+    /// Something was done to a context. The answer comes when that is on record.
+    Context {
+        change: ContextChange,
+        recorded: oneshot::Sender<()>,
+    },
     /// Stdin that was sent to a command.
     Stdin {
         exec: u64,
@@ -162,7 +165,10 @@ impl Driver {
                 }
                 Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
                 Act::Hide(values) => self.record.hide(values.iter()),
-                Act::Context(change) => self.record.context(change),
+                Act::Context { change, recorded } => {
+                    self.record.context(change);
+                    let _ = recorded.send(());
+                }
                 Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),
                 Act::Close { why, answer } => {
                     self.record.box_ended(why);

@@ -22,7 +22,7 @@ use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
     Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
 };
-use glasshouse_trace::{Blobs, Position, Reader, SecretPattern};
+use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -305,6 +305,7 @@ impl Replay<'_> {
     /// Does a step. What was seen of it; `None` if there is nothing to be done in a box.
     async fn step(&mut self, number: usize, step: &Step) -> Result<Option<Observed>> {
         let failed = |e: Error| Error::new(e.kind(), format!("step {number} ({}): {e}", step.tool));
+        self.contexts(step).await.map_err(failed)?;
         match step.tool.as_str() {
             "exec" => self.exec(&step.params).await.map_err(failed)?,
             FILE_STEP => self.file(&step.params).await.map_err(failed)?,
@@ -328,7 +329,7 @@ impl Replay<'_> {
         let (spec, stdin) = exec_of(params)?;
         let background = spec.background;
         if let Program::Code(code) = &spec.program {
-            self.context(code, params.get("fresh")).await?;
+            self.context(code).await?;
         }
         let exec = self.sandbox.exec(spec).await?;
         if let Some(bytes) = stdin {
@@ -343,25 +344,41 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Sees to it that a context is there, and new if it was then.
-    async fn context(&self, code: &Code, fresh: Option<&Value>) -> Result<()> {
-        let known = self.sandbox.contexts().await?.into_iter().any(|context| context.id == code.context);
-        match (known, fresh) {
-            (true, None) => Ok(()),
-            (true, Some(_)) => self.sandbox.restart_context(&code.context).await.map(drop),
-            (false, fresh) => {
-                let text = |name: &str| fresh?.get(name)?.as_str().map(str::to_owned);
-                let spec = ContextSpec {
-                    language: code.language,
-                    id: Some(code.context.clone()),
-                    interpreter: text("interpreter"),
-                    cwd: text("cwd"),
-                    user: text("user"),
-                    env: Vec::new(),
-                };
-                self.sandbox.create_context(spec).await.map(drop)
+    /// Does to contexts what was done to them before a step.
+    async fn contexts(&self, step: &Step) -> Result<()> {
+        let Some(done) = step.extra.get("contexts") else { return Ok(()) };
+        let done: Vec<ContextChange> = serde_json::from_value(done.clone()).map_err(|_| {
+            Error::new(ErrorKind::Invalid, "`contexts` is a list of what was done to contexts")
+        })?;
+        for change in done {
+            match change.what.as_str() {
+                "create" => {
+                    let spec = ContextSpec {
+                        language: change.language.unwrap_or_default(),
+                        id: Some(change.context),
+                        interpreter: change.interpreter,
+                        cwd: change.cwd,
+                        user: change.user,
+                        env: Vec::new(),
+                    };
+                    self.sandbox.create_context(spec).await?;
+                }
+                "restart" => drop(self.sandbox.restart_context(&change.context).await?),
+                "delete" => self.sandbox.delete_context(&change.context).await?,
+                // An interrupt came at its own time.
+                _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Sees to it that there is a context for code of a trajectory that does not say how it was made.
+    async fn context(&self, code: &Code) -> Result<()> {
+        if self.sandbox.contexts().await?.into_iter().any(|context| context.id == code.context) {
+            return Ok(());
+        }
+        let (language, id) = (code.language, Some(code.context.clone()));
+        self.sandbox.create_context(ContextSpec { language, id, ..ContextSpec::default() }).await.map(drop)
     }
 
     /// What a caller did to files. That it fails is a part of what is compared.

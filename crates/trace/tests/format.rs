@@ -7,11 +7,11 @@ mod home;
 use std::fs;
 use std::path::PathBuf;
 
-use glasshouse_protocol::{Exit, ExitReport, Killer, Program, Rlimit, RlimitKind, TtySize};
+use glasshouse_protocol::{Code, Exit, ExitReport, Killer, Language, Program, Rlimit, RlimitKind, TtySize};
 use glasshouse_trace::trajectory::FromTrace;
 use glasshouse_trace::{
-    BoxCreated, Content, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader, Redaction,
-    Settings, Writer, limits, verify,
+    BoxCreated, Content, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader,
+    Redaction, Settings, Writer, limits, verify,
 };
 use home::{Home, signal};
 use proptest::collection::{btree_map, vec};
@@ -148,7 +148,13 @@ fn payloads() -> impl Strategy<Value = Payload> {
 }
 
 fn programs() -> impl Strategy<Value = Program> {
-    prop_oneof![vec(any::<String>(), 0..5).prop_map(Program::Argv), any::<String>().prop_map(Program::Shell)]
+    let code = any::<[String; 2]>()
+        .prop_map(|[context, code]| Program::Code(Code { context, language: Language::Bash, code }));
+    prop_oneof![
+        vec(any::<String>(), 0..5).prop_map(Program::Argv),
+        any::<String>().prop_map(Program::Shell),
+        code
+    ]
 }
 
 fn created() -> impl Strategy<Value = Event> {
@@ -196,6 +202,13 @@ fn events() -> impl Strategy<Value = Event> {
         (any::<u64>(), reports(), payloads(), payloads())
             .prop_map(|(exec, report, stdout, stderr)| Event::ExecEnded { exec, report, stdout, stderr }),
         (any::<u64>(), payloads()).prop_map(|(exec, payload)| Event::Stdin { exec, payload }),
+        (any::<u64>(), payloads()).prop_map(|(exec, payload)| Event::Results { exec, payload }),
+        (any::<[String; 2]>(), any::<[Option<String>; 3]>(), vec("[^=]*", 0..3)).prop_map(
+            |([what, context], [interpreter, cwd, user], env_names)| {
+                let language = Some(Language::Python);
+                Event::Context(ContextChange { what, context, language, interpreter, cwd, user, env_names })
+            }
+        ),
         any::<(u64, i32)>().prop_map(|(exec, signal)| Event::Signal { exec, signal }),
         file,
         any::<String>().prop_map(|why| Event::BoxEnded { why }),
@@ -214,7 +227,7 @@ fn loaded(mut event: Event, home: &Home) -> Event {
     };
     match &mut event {
         Event::ExecEnded { stdout, stderr, .. } => [stdout, stderr].into_iter().for_each(load),
-        Event::Stdin { payload, .. } => load(payload),
+        Event::Stdin { payload, .. } | Event::Results { payload, .. } => load(payload),
         Event::File(file) => file.payload.iter_mut().for_each(load),
         _ => {}
     }

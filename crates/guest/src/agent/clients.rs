@@ -138,19 +138,8 @@ impl Agent {
                 }
                 None => self.no_such_exec(n, stream, exec),
             },
-            Request::Resize(size) => {
-                let exec = connection.execs.get(&stream).and_then(|id| self.execs.get(id));
-                if let Some(master) = exec.and_then(|exec| exec.terminal.as_ref()) {
-                    // A terminal that is gone has no size.
-                    let _ = terminal::resize(master.as_fd(), size.rows, size.cols);
-                }
-            }
-            Request::Execs => {
-                let knows_code = connection.version >= CODE_SINCE;
-                let is_shown = |exec: &&Exec| !exec.hidden && (knows_code || exec.run.is_none());
-                let execs = self.execs.values().filter(is_shown).map(Exec::info).collect();
-                self.reply(n, stream, &Reply::Execs { execs });
-            }
+            Request::Resize(size) => self.resize(n, stream, size),
+            Request::Execs => self.list_execs(n, stream),
             Request::Unrecorded => self.unrecorded(n, stream),
             Request::Recorded { exec } => {
                 if let Some(exec) = self.execs.get_mut(&exec) {
@@ -189,6 +178,23 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    fn resize(&mut self, n: usize, stream: u32, size: glasshouse_protocol::TtySize) {
+        let Some(connection) = self.connections[n].as_ref() else { return };
+        let exec = connection.execs.get(&stream).and_then(|id| self.execs.get(id));
+        if let Some(master) = exec.and_then(|exec| exec.terminal.as_ref()) {
+            // A terminal that is gone has no size.
+            let _ = terminal::resize(master.as_fd(), size.rows, size.cols);
+        }
+    }
+
+    fn list_execs(&mut self, n: usize, stream: u32) {
+        let Some(connection) = self.connections[n].as_ref() else { return };
+        let knows_code = connection.version >= CODE_SINCE;
+        let is_shown = |exec: &&Exec| !exec.hidden && (knows_code || exec.run.is_none());
+        let execs = self.execs.values().filter(is_shown).map(Exec::info).collect();
+        self.reply(n, stream, &Reply::Execs { execs });
     }
 
     /// Tells once of each command that ended with nobody there to see it.

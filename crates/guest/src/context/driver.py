@@ -30,6 +30,7 @@ def drive():
     TRACEBACK_CHARS_MAX = 65536
     AWAIT = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0)
     CO_COROUTINE = 0x80
+    OWN_FRAME = '  File "<glasshouse>"'
 
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     os.set_inheritable(3, False)
@@ -189,6 +190,12 @@ def drive():
 
         @classmethod
         def find_spec(cls, name, path=None, target=None):
+            if name == 'matplotlib.pyplot' and 'MPLBACKEND' not in os.environ:
+                # Not by that variable: programs that the code starts would inherit it, and do not have this module.
+                try:
+                    sys.modules['matplotlib'].use('module://' + cls.NAME)
+                except Exception_:
+                    pass
             if name != cls.NAME:
                 return None
             import importlib.machinery
@@ -208,8 +215,7 @@ def drive():
             module.FigureCanvas = agg.FigureCanvasAgg
             module.show = show_figures
 
-    sys.meta_path.append(Backend)
-    os.environ.setdefault('MPLBACKEND', 'module://' + Backend.NAME)
+    sys.meta_path.insert(0, Backend)
 
     # Errors.
 
@@ -228,7 +234,7 @@ def drive():
             text = ''.join(traceback.format_exception(type_(error), error, trace))
         except BaseException_:
             text = '%s: %s' % (name, value)
-        lines = text.rstrip('\n').split('\n')
+        lines = [text for text in text.rstrip('\n').split('\n') if not text.startswith(OWN_FRAME)]
         if len_(lines) > TRACEBACK_LINES_MAX:
             half = TRACEBACK_LINES_MAX // 2
             lines = lines[:half] + ['  [%d lines are left out]' % (len_(lines) - 2 * half)] + lines[-half:]

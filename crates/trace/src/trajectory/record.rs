@@ -27,9 +27,8 @@ pub struct FromTrace {
     /// Commands whose end or step is still to come: where they are among the steps, if they are.
     open: BTreeMap<u64, Open>,
     notes: Vec<String>,
-    /// Contexts that were made or restarted and have run nothing since, and how each was made.
-    fresh: BTreeMap<String, ContextChange>,
-    made: BTreeMap<String, ContextChange>,
+    /// What was done to contexts since the last step: a part of the next one.
+    contexts: Vec<ContextChange>,
 }
 
 struct Open {
@@ -39,8 +38,8 @@ struct Open {
     /// How much of it is not on record.
     stdin_bytes_cut: u64,
     results: Option<Text>,
-    /// The context that it was the first run in since that was made or restarted.
-    fresh: Option<ContextChange>,
+    /// What was done to contexts since the step before.
+    contexts: Vec<ContextChange>,
     at: Option<usize>,
 }
 
@@ -53,8 +52,7 @@ impl FromTrace {
             numbers: Vec::new(),
             open: BTreeMap::new(),
             notes: Vec::new(),
-            fresh: BTreeMap::new(),
-            made: BTreeMap::new(),
+            contexts: Vec::new(),
         }
     }
 
@@ -97,7 +95,7 @@ impl FromTrace {
                     open.results = Some(text);
                 }
             }
-            Event::Context(change) => self.context(change),
+            Event::Context(change) => self.contexts.push(change.clone()),
             Event::Signal { .. }
             | Event::File(_)
             | Event::BoxEnded { .. }
@@ -147,18 +145,13 @@ impl FromTrace {
     }
 
     fn started(&mut self, time_ms: u64, started: &ExecStarted) {
-        let fresh = match &started.program {
-            Program::Code(code) => self.fresh.remove(&code.context),
-            _ => None,
-        };
-        let started_by = started.clone();
         let mut open = Open {
-            started: started_by,
+            started: started.clone(),
             time_ms,
             stdin: None,
             stdin_bytes_cut: 0,
             results: None,
-            fresh,
+            contexts: std::mem::take(&mut self.contexts),
             at: None,
         };
         if started.background {
@@ -195,21 +188,6 @@ impl FromTrace {
         Ok(())
     }
 
-    /// What a context was made of is told with the first run in it, which cannot be done again without.
-    fn context(&mut self, change: &ContextChange) {
-        match change.what.as_str() {
-            "create" => {
-                self.made.insert(change.context.clone(), change.clone());
-                self.fresh.insert(change.context.clone(), change.clone());
-            }
-            "restart" => {
-                let made = self.made.get(&change.context).unwrap_or(change);
-                self.fresh.insert(change.context.clone(), made.clone());
-            }
-            _ => {}
-        }
-    }
-
     fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
         let state =
             step.state.as_ref().map(|state| self.after(state, step.snapshot.as_deref())).transpose()?;
@@ -223,9 +201,11 @@ impl FromTrace {
             return Ok(());
         };
         let mut end = step.end.clone();
+        let mut extra = contexts_done(&std::mem::take(&mut self.contexts));
         if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
             // It was run by the tool.
-            end = self.trajectory.steps.remove(at).observed.end;
+            let ran = self.trajectory.steps.remove(at);
+            (end, extra) = (ran.observed.end, ran.extra);
             self.numbers.remove(at);
         }
         let params = match &step.params {
@@ -249,6 +229,7 @@ impl FromTrace {
             observed,
             time_ms: Some(begun),
             duration_us: Some(step.wall_us),
+            extra,
             ..Step::default()
         };
         self.push(step_of, step.step);
@@ -268,6 +249,7 @@ impl FromTrace {
         self.trajectory.steps.truncate(kept);
         self.numbers.truncate(kept);
         self.open.retain(|_, open| open.at.is_none_or(|at| at < kept));
+        self.contexts.clear();
         if dropped > 0 {
             self.notes.push(format!("{dropped} steps are not part of it: a {what} undid them"));
         }
@@ -448,7 +430,6 @@ impl Open {
                 params.insert(name.into(), value);
             }
         };
-        put("fresh", json!(self.fresh));
         put("cwd", json!(cwd));
         put("user", json!(user));
         put("tty", json!(tty));
@@ -460,8 +441,15 @@ impl Open {
         put("rlimits", json!(rlimits));
         put("stdin", json!(self.stdin));
         put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
-        Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), ..Step::default() }
+        let extra = contexts_done(&self.contexts);
+        Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
     }
+}
+
+/// What was done to contexts before a step, as a replay reads it.
+fn contexts_done(contexts: &[ContextChange]) -> Map<String, Value> {
+    let done = (!contexts.is_empty()).then(|| ("contexts".to_owned(), json!(contexts)));
+    done.into_iter().collect()
 }
 
 /// What stands in a text where something is not on record, behind how much it is.

@@ -1,0 +1,307 @@
+//! `glass repl`: a context of a box, line by line.
+
+use std::borrow::Cow;
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use glasshouse_sandbox::{
+    Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program, Sandbox,
+};
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Editor, Helper};
+
+use super::exec::Foreground;
+use crate::args::{Global, Surroundings};
+use crate::session::{End, Part};
+use crate::signals::Signals;
+use crate::words::Limited;
+use crate::{code, output};
+
+/// Lines that are remembered of earlier sessions.
+const HISTORY_MAX: usize = 10_000;
+
+/// Talk with a code context of a box, line by line
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Arrow keys edit and recall, Ctrl-R searches. A line that is not finished goes on in the next one; in Python, an empty
+line ends a block. Ctrl-C interrupts what runs, Ctrl-D ends the session. A context that was made for it goes with it.
+
+Examples:
+  glass repl web
+  glass repl web --lang js
+  glass repl web --context notebook           one that is there, and stays")]
+pub(crate) struct Repl {
+    /// The box: its id, the beginning of its id, or its name
+    #[arg(value_name = "ID")]
+    name: String,
+    /// What to speak: python, javascript (js), typescript (ts) or bash [default: python]
+    #[arg(long, value_name = "LANG", value_parser = code::language, conflicts_with = "context")]
+    lang: Option<Language>,
+    /// A context that is there
+    #[arg(long, value_name = "CONTEXT")]
+    context: Option<String>,
+    /// Another interpreter than the language's usual one
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "context")]
+    interpreter: Option<String>,
+    #[command(flatten)]
+    surroundings: Surroundings,
+}
+
+impl Repl {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let sandbox = global.connect(&self.name).await?;
+        let context = match &self.context {
+            Some(_) if !self.surroundings.is_empty() => {
+                bail!("a context that is there has its directory, user and environment already")
+            }
+            Some(id) => sandbox.context(id).await?,
+            None => {
+                let spec = ContextSpec {
+                    language: self.lang.unwrap_or_default(),
+                    interpreter: self.interpreter.clone(),
+                    cwd: self.surroundings.cwd.clone(),
+                    env: self.surroundings.variables()?,
+                    user: self.surroundings.user.clone(),
+                    ..ContextSpec::default()
+                };
+                sandbox.create_context(spec).await?
+            }
+        };
+        let talked = talk(global, &sandbox, &context).await;
+        if self.context.is_none() {
+            // It may be gone, with its box.
+            let _ = sandbox.delete_context(&context.id).await;
+        }
+        talked.map(|()| 0)
+    }
+}
+
+async fn talk(global: &Global, sandbox: &Sandbox, context: &ContextInfo) -> Result<()> {
+    let language = context.language;
+    let version = context.version.as_deref().unwrap_or_default();
+    if std::io::stdin().is_terminal() {
+        global.say(&format!("{} {version} in box {}; Ctrl-D ends", language.name(), sandbox.id()));
+    }
+    let history = global.home()?.join(format!("history-{}", language.name()));
+    let mut editor = Some(open_editor(language, &history)?);
+    loop {
+        let Some(mut taken) = editor.take() else { return Ok(()) };
+        // The editor waits for keys on a thread of its own.
+        let (back, line) = tokio::task::spawn_blocking(move || {
+            let line = taken.readline(prompt(language));
+            (taken, line)
+        })
+        .await
+        .context("cannot read a line")?;
+        let mut back = back;
+        let line = match line {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                editor = Some(back);
+                continue;
+            }
+            Err(ReadlineError::Eof) => break,
+            Err(e) => return Err(e).context("cannot read a line"),
+        };
+        if !line.trim().is_empty() {
+            // What cannot be remembered can be typed again.
+            let _ = back.add_history_entry(line.as_str());
+            let _ = back.append_history(&history);
+            evaluate(global, sandbox, context, line).await?;
+            if let ContextState::Lost { why } = sandbox.context(&context.id).await?.state {
+                output::say(&format!("the context was lost: {why}; it is started anew"));
+                sandbox.restart_context(&context.id).await?;
+            }
+        }
+        editor = Some(back);
+    }
+    Ok(())
+}
+
+async fn evaluate(global: &Global, sandbox: &Sandbox, context: &ContextInfo, line: String) -> Result<()> {
+    let code = Code { context: context.id.clone(), language: context.language, code: line };
+    let spec = ExecSpec { program: Program::Code(code), ..ExecSpec::default() };
+    // Signals are ours while something runs, and the editor's in between.
+    let mut signals = Signals::of(Part::default())?;
+    let streamed = global.without_json();
+    let foreground =
+        Foreground { global: &streamed, sandbox, part: Part::default(), limited: Limited::Earlier };
+    match foreground.end(spec, &mut signals).await? {
+        End::Ended(ended) if context.language == Language::Bash => {
+            foreground.ended(&ended);
+        }
+        End::Ended(ended) if !matches!(ended.report.exit, glasshouse_sandbox::Exit::Code { .. }) => {
+            foreground.ended(&ended);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn prompt(language: Language) -> &'static str {
+    match language {
+        Language::Python => ">>> ",
+        Language::Javascript => "js> ",
+        Language::Typescript => "ts> ",
+        Language::Bash => "$ ",
+    }
+}
+
+fn open_editor(language: Language, history: &Path) -> Result<Editor<Lines, FileHistory>> {
+    let config = Config::builder()
+        .max_history_size(HISTORY_MAX)
+        .and_then(|config| config.history_ignore_dups(true))
+        .context("cannot set up the history")?
+        .auto_add_history(false)
+        .build();
+    let mut editor = Editor::with_config(config).context("cannot use the terminal")?;
+    editor.set_helper(Some(Lines { language }));
+    // There is none before the first session.
+    let _ = editor.load_history(history);
+    Ok(editor)
+}
+
+/// Knows when a piece of code is finished.
+struct Lines {
+    language: Language,
+}
+
+impl Helper for Lines {}
+
+impl Completer for Lines {
+    type Candidate = String;
+}
+
+impl Hinter for Lines {
+    type Hint = String;
+}
+
+impl Highlighter for Lines {
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _default: bool) -> Cow<'b, str> {
+        Cow::Borrowed(prompt)
+    }
+}
+
+impl Validator for Lines {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(match is_finished(self.language, context.input()) {
+            true => ValidationResult::Valid(None),
+            false => ValidationResult::Incomplete,
+        })
+    }
+}
+
+/// Whether code can be run as it is. In doubt it can: then the language says what is missing.
+fn is_finished(language: Language, code: &str) -> bool {
+    if has_open_end(language, code) || code.ends_with('\\') {
+        return false;
+    }
+    if language != Language::Python {
+        return true;
+    }
+    // A block goes on until an empty line.
+    let mut lines = code.lines().filter(|line| !line.trim().is_empty());
+    let begins_block = lines.any(|line| line.trim_end().ends_with(':') || line.starts_with('@'));
+    !begins_block || code.ends_with('\n')
+}
+
+/// Whether a bracket or a quote is still open.
+fn has_open_end(language: Language, code: &str) -> bool {
+    let mut depth = 0_i64;
+    let mut rest = code;
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        let triple = rest.get(..3).unwrap_or_default();
+        let is_comment = match language {
+            Language::Python => char == '#',
+            Language::Bash => char == '#' && is_word_start(&code[..code.len() - rest.len()]),
+            Language::Javascript | Language::Typescript => rest.starts_with("//"),
+        };
+        rest = match char {
+            _ if is_comment => after.find('\n').map_or("", |end| &after[end..]),
+            '\\' => after.get(after.chars().next().map_or(0, char::len_utf8)..).unwrap_or_default(),
+            '\'' | '"' if language == Language::Python && (triple == "'''" || triple == "\"\"\"") => {
+                match rest[3..].find(triple) {
+                    Some(end) => &rest[3 + end + 3..],
+                    None => return true,
+                }
+            }
+            '\'' | '"' | '`' => match after_quote(language, char, after) {
+                Some(after) => after,
+                // Quotes of these end with their line, finished or not.
+                None => return matches!((language, char), (Language::Bash, _) | (_, '`')),
+            },
+            _ => after,
+        };
+        depth += match char {
+            '(' | '[' | '{' => 1,
+            ')' | ']' | '}' => -1,
+            _ => 0,
+        };
+    }
+    // In Bash, the pattern of a case has a closing bracket alone.
+    depth > 0
+}
+
+/// Whether a word begins behind this.
+fn is_word_start(before: &str) -> bool {
+    before.is_empty() || before.ends_with([' ', '\t', '\n', ';'])
+}
+
+fn after_quote(language: Language, quote: char, text: &str) -> Option<&str> {
+    let mut escaped = false;
+    for (at, char) in text.char_indices() {
+        match char {
+            _ if escaped => escaped = false,
+            '\\' if !(language == Language::Bash && quote == '\'') => escaped = true,
+            _ if char == quote => return Some(&text[at + char.len_utf8()..]),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finished_goes_on() {
+        use Language::{Bash, Javascript, Python};
+        for (language, code) in [
+            (Python, "1 + 1"),
+            (Python, "x = [1,\n2]"),
+            (Python, "print(')') # ("),
+            (Python, "if x:\n    y\n"),
+            (Python, "'''a\nb'''"),
+            (Python, "d = {'a': 1}"),
+            (Javascript, "const f = () => { return 1 }"),
+            (Javascript, "`a\nb`"),
+            (Bash, "echo 'a b' # ("),
+            (Bash, "case x in x) echo;; esac"),
+        ] {
+            assert!(is_finished(language, code), "{code:?}");
+        }
+        for (language, code) in [
+            (Python, "x = ["),
+            (Python, "def f():"),
+            (Python, "if x:\n    y"),
+            (Python, "'''a\nb"),
+            (Python, "x = 1 + \\"),
+            (Javascript, "function f() {"),
+            (Javascript, "`a"),
+            (Bash, "echo 'a"),
+            (Bash, "echo a \\"),
+            (Bash, "f() {"),
+        ] {
+            assert!(!is_finished(language, code), "{code:?}");
+        }
+    }
+}

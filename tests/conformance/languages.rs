@@ -1,0 +1,282 @@
+//! What holds for contexts of every language, and what is particular to JavaScript, TypeScript and Bash.
+
+use glasshouse_sandbox::{
+    CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exit, Killer, Language, Sandbox,
+};
+
+use crate::code::{error, run, run_spec, start, state, value};
+use crate::stage::{on_every_runtime, settle, stdout_of, text, within};
+
+on_every_runtime!(
+    state_stays_in_every_language,
+    output_and_stdin_work_in_every_language,
+    a_deadline_interrupts_every_language,
+    what_does_not_listen_is_killed_in_every_language,
+    an_interpreter_that_ends_is_told_in_every_language,
+    pipes_with_names_are_gone_when_a_run_has_begun,
+    javascript_awaits_at_the_top_and_redeclares,
+    javascript_tells_values_and_errors,
+    javascript_lives_on_after_exit_and_stray_errors,
+    typescript_is_stripped_or_refused,
+    bash_keeps_all_that_a_shell_has,
+    bash_leaves_the_code_and_not_the_shell,
+);
+
+async fn context(sandbox: &Sandbox, language: Language) -> ContextInfo {
+    let made = sandbox.create_context(ContextSpec { language, ..ContextSpec::default() }).await;
+    made.unwrap_or_else(|e| panic!("{}: {e}", language.name()))
+}
+
+/// A word of each language that the tests need.
+struct Words {
+    language: Language,
+    set: &'static str,
+    get: &'static str,
+    both: &'static str,
+    echo: &'static str,
+    forever: &'static str,
+    deaf: &'static str,
+    quit: &'static str,
+}
+
+const LANGUAGES: [Words; 3] = [
+    Words {
+        language: Language::Python,
+        set: "x = 'kept'",
+        get: "print(x)",
+        both: "import sys\nprint('out')\nprint('err', file=sys.stderr)",
+        echo: "import sys\nprint(sys.stdin.read(), end='')",
+        forever: "print('on')\nwhile True: pass",
+        deaf: "import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass",
+        quit: "import os\nos._exit(9)",
+    },
+    Words {
+        language: Language::Javascript,
+        set: "const x = 'kept';",
+        get: "console.log(x)",
+        both: "console.log('out'); console.error('err')",
+        echo: "process.stdout.write(require('fs').readFileSync(0)); undefined",
+        forever: "console.log('on'); while (true) {}",
+        deaf: "require('child_process').spawnSync('sh', ['-c', \"trap '' INT; sleep 1000\"])",
+        quit: "process.reallyExit(9)",
+    },
+    Words {
+        language: Language::Bash,
+        set: "x=kept",
+        get: "echo $x",
+        both: "echo out; echo err >&2",
+        echo: "cat",
+        forever: "echo on; while :; do :; done",
+        deaf: "trap '' INT; while :; do :; done",
+        quit: "builtin exit 9",
+    },
+];
+
+async fn state_stays_in_every_language(sandbox: &Sandbox) {
+    for words in LANGUAGES {
+        let (a, b) = (context(sandbox, words.language).await, context(sandbox, words.language).await);
+        assert!(run(sandbox, &a, words.set).await.report.exit.success(), "{}", words.set);
+        assert_eq!(text(&run(sandbox, &a, words.get).await.stdout), "kept\n", "{}", words.get);
+        assert_ne!(text(&run(sandbox, &b, words.get).await.stdout), "kept\n", "{}", words.get);
+    }
+}
+
+async fn output_and_stdin_work_in_every_language(sandbox: &Sandbox) {
+    for words in LANGUAGES {
+        let context = context(sandbox, words.language).await;
+        let output = run(sandbox, &context, words.both).await;
+        assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
+        for fed in ["once", &"long\n".repeat(100_000)] {
+            let spec = CodeSpec { stdin: true, ..CodeSpec::new(words.echo) };
+            let exec = sandbox.run_code(&context, spec).await.unwrap();
+            let input = exec.input();
+            let fed = fed.to_owned();
+            let feeding = {
+                let fed = fed.clone();
+                tokio::spawn(async move {
+                    input.write(fed.as_bytes()).await.unwrap();
+                    input.close().await.unwrap();
+                })
+            };
+            let output = within(words.echo, exec.collect()).await;
+            feeding.await.unwrap();
+            assert_eq!(text(&output.stdout).len(), fed.len(), "{}: {:?}", words.echo, output.results);
+        }
+        assert_eq!(text(&run(sandbox, &context, words.echo).await.stdout), "", "nothing is fed");
+    }
+}
+
+async fn a_deadline_interrupts_every_language(sandbox: &Sandbox) {
+    for words in LANGUAGES {
+        let context = context(sandbox, words.language).await;
+        run(sandbox, &context, words.set).await;
+        let spec = CodeSpec { timeout_ms: Some(200), ..CodeSpec::new(words.forever) };
+        let output = run_spec(sandbox, &context, spec).await;
+        assert_eq!(output.report.exit, Exit::TimedOut, "{}", words.forever);
+        let exec = start(sandbox, &context, CodeSpec::new(words.forever)).await;
+        sandbox.interrupt_context(&context.id).await.unwrap();
+        let output = within(words.forever, exec.collect()).await;
+        assert!(matches!(output.report.exit, Exit::Code { code: 1.. }), "{:?}", output.report);
+        let output = run(sandbox, &context, words.get).await;
+        assert_eq!(text(&output.stdout), "kept\n", "{output:?}");
+    }
+}
+
+async fn what_does_not_listen_is_killed_in_every_language(sandbox: &Sandbox) {
+    for words in LANGUAGES {
+        let context = context(sandbox, words.language).await;
+        let spec = CodeSpec { timeout_ms: Some(200), grace_ms: Some(100), ..CodeSpec::new(words.deaf) };
+        assert_eq!(run_spec(sandbox, &context, spec).await.report.exit, Exit::TimedOut, "{}", words.deaf);
+        assert!(matches!(state(sandbox, &context).await, ContextState::Lost { .. }), "{}", words.deaf);
+        sandbox.restart_context(&context.id).await.unwrap();
+        assert_eq!(text(&run(sandbox, &context, words.both).await.stdout), "out\n");
+    }
+}
+
+async fn an_interpreter_that_ends_is_told_in_every_language(sandbox: &Sandbox) {
+    for words in LANGUAGES {
+        let context = context(sandbox, words.language).await;
+        let output = run(sandbox, &context, words.quit).await;
+        assert_eq!(output.report.exit, Exit::Code { code: 9 }, "{}", words.quit);
+        let ContextState::Lost { why } = state(sandbox, &context).await else { panic!("{}", words.quit) };
+        assert_eq!(why, "its interpreter ended with code 9");
+    }
+    // One that closes the line is killed.
+    let context = context(sandbox, Language::Bash).await;
+    let output = run(sandbox, &context, "exec 63>&-; sleep 1000").await;
+    assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken });
+}
+
+async fn pipes_with_names_are_gone_when_a_run_has_begun(sandbox: &Sandbox) {
+    for language in [Language::Javascript, Language::Bash] {
+        let context = context(sandbox, language).await;
+        let code = if language == Language::Bash {
+            "echo on; read x"
+        } else {
+            "console.log('on'); require('fs').readSync(0, Buffer.alloc(1))"
+        };
+        let exec = start(sandbox, &context, CodeSpec { stdin: true, ..CodeSpec::new(code) }).await;
+        let mine = format!("ls -d /dev/shm/.glasshouse-*-{} 2>/dev/null || true", exec.id());
+        settle("the names are gone", async || stdout_of(sandbox, &mine).await.is_empty()).await;
+        exec.input().write(b"\n").await.unwrap();
+        assert!(within(code, exec.collect()).await.report.exit.success());
+    }
+}
+
+async fn javascript_awaits_at_the_top_and_redeclares(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Javascript).await;
+    let code =
+        "const later = (x) => new Promise((r) => setTimeout(() => r(x), 5));\nlet y = await later(5);\ny + 1";
+    assert_eq!(value(sandbox, &context, code).await, "6");
+    assert_eq!(value(sandbox, &context, "let y = 2; y").await, "2");
+    assert_eq!(value(sandbox, &context, "_ + 1").await, "3");
+    let output = run(
+        sandbox,
+        &context,
+        "await new Promise((_, no) => setTimeout(() => no(new RangeError('late')), 5))",
+    )
+    .await;
+    assert_eq!((error(&output).name.as_str(), error(&output).value.as_str()), ("RangeError", "late"));
+    let exec =
+        start(sandbox, &context, CodeSpec::new("console.log('on'); await new Promise(() => {})")).await;
+    sandbox.interrupt_context(&context.id).await.unwrap();
+    assert_eq!(error(&within("it ends", exec.collect()).await).value, "interrupted");
+    assert_eq!(value(sandbox, &context, "y").await, "2");
+}
+
+async fn javascript_tells_values_and_errors(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Javascript).await;
+    for (code, told) in [
+        ("({a: [1, {b: 2}]})", "{ a: [ 1, { b: 2 } ] }"),
+        ("'text'", "'text'"),
+        ("-0", "-0"),
+        ("10n ** 20n", "100000000000000000000n"),
+        ("new Map([[1, 2]])", "Map(1) { 1 => 2 }"),
+        ("null", "null"),
+    ] {
+        assert_eq!(value(sandbox, &context, code).await, told, "{code}");
+    }
+    let output = run(sandbox, &context, "undefined").await;
+    assert_eq!(output.results, []);
+    let rich = "({[Symbol.for('Jupyter.display')]() { return {'text/html': '<b>', 'image/png': Buffer.from([1, 2])} }})";
+    let output = run(sandbox, &context, rich).await;
+    let [CodeResult::Value(bundle)] = output.results.as_slice() else { panic!("{output:?}") };
+    assert_eq!((bundle.data["text/html"].as_str(), bundle.data["image/png"].as_str()), ("<b>", "AQI="));
+    let output = run(sandbox, &context, "function f() { throw new TypeError('no') }\nf()").await;
+    let traceback = error(&output).traceback.join("\n");
+    assert!(traceback.starts_with("TypeError: no\n    at f (cell-"), "{traceback}");
+    assert!(!traceback.contains("node:"), "{traceback}");
+    assert_eq!(error(&run(sandbox, &context, "a b").await).name, "SyntaxError");
+    assert_eq!(error(&run(sandbox, &context, "throw 5").await).value, "5");
+}
+
+async fn javascript_lives_on_after_exit_and_stray_errors(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Javascript).await;
+    let output = run(sandbox, &context, "let z = 1; process.exit(4)").await;
+    assert_eq!(
+        (output.report.exit.clone(), error(&output).name.as_str()),
+        (Exit::Code { code: 4 }, "ProcessExit")
+    );
+    let stray =
+        "setTimeout(() => { throw new Error('stray') }, 1); await new Promise((r) => setTimeout(r, 50)); z";
+    let output = run(sandbox, &context, stray).await;
+    assert!(text(&output.stderr).contains("stray"), "{output:?}");
+    assert_eq!(value(sandbox, &context, "z").await, "1");
+    let child = "require('child_process').execSync('echo child', {stdio: 'inherit'}); undefined";
+    assert_eq!(text(&run(sandbox, &context, child).await.stdout), "child\n");
+}
+
+async fn typescript_is_stripped_or_refused(sandbox: &Sandbox) {
+    let spec = ContextSpec { language: Language::Typescript, ..ContextSpec::default() };
+    match sandbox.create_context(spec).await {
+        Ok(context) => {
+            let code = "interface A { a: number }\nenum E { X = 4 }\nconst a: A = { a: E.X };\na.a";
+            assert_eq!(value(sandbox, &context, code).await, "4");
+        }
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::Unsupported);
+            assert!(e.to_string().contains("cannot strip types"), "{e}");
+        }
+    }
+}
+
+async fn bash_keeps_all_that_a_shell_has(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    let code =
+        "cd /tmp; export A=1; declare -A map=([k]=v); f() { echo f $1; }; alias l=echo; set -- one two";
+    assert_eq!(run(sandbox, &context, code).await.report.exit, Exit::Code { code: 0 });
+    let output = run(sandbox, &context, "pwd; sh -c 'echo $A'; echo ${map[k]}; f x; echo $#; (exit 3)").await;
+    assert_eq!(text(&output.stdout), "/tmp\n1\nv\nf x\n2\n");
+    assert_eq!(output.report.exit, Exit::Code { code: 3 }, "that of the last command");
+    let output = run(sandbox, &context, "exec 3>&1; echo to three >&3; no-such-program").await;
+    assert_eq!((text(&output.stdout).as_str(), output.report.exit), ("to three\n", Exit::Code { code: 127 }));
+    let output = run(sandbox, &context, "if").await;
+    assert!(text(&output.stderr).contains("syntax error"), "{output:?}");
+    assert_eq!(text(&run(sandbox, &context, "echo $A").await.stdout), "1\n");
+}
+
+async fn bash_leaves_the_code_and_not_the_shell(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    for (code, end, told) in [
+        ("x=1; echo a; exit 7; echo b", 7, "a\n"),
+        ("f() { exit 5; echo b; }; for i in 1 2; do f; echo c; done; echo d", 5, ""),
+        ("(exit 4); echo $?; false; exit", 1, "4\n"),
+        ("echo a | while read y; do exit 9; done; echo $?", 0, "9\n"),
+        ("exit 0", 0, ""),
+        ("return 6", 6, ""),
+    ] {
+        let output = run(sandbox, &context, code).await;
+        assert_eq!(
+            (output.report.exit.clone(), text(&output.stdout).as_str()),
+            (Exit::Code { code: end }, told),
+            "{code}"
+        );
+    }
+    assert_eq!(
+        text(&run(sandbox, &context, "echo $x; trap -p DEBUG; shopt -q extdebug || echo off").await.stdout),
+        "1\noff\n"
+    );
+    let output = run(sandbox, &context, "set -e; false; echo not reached").await;
+    assert_eq!((output.report.exit, text(&output.stdout).as_str()), (Exit::Code { code: 1 }, ""));
+    assert!(matches!(state(sandbox, &context).await, ContextState::Lost { .. }));
+}

@@ -1,0 +1,91 @@
+//! Code in contexts, by the program: create, run, list, one-shot, the loop that is talked to.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::{create, each_mode, json};
+
+#[test]
+fn contexts_are_made_run_in_and_deleted() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let made = house.run(&["context", "create", &id, "--name", "notebook"]);
+        assert_eq!((made.0, made.1.as_str()), (0, "notebook\n"), "{}", made.2);
+        let run = |args: &[&str]| house.run(&[&["context", "run", &id, "notebook"], args].concat());
+        assert_eq!(run(&["-c", "x = 6\nprint('set')"]).1, "set\n");
+        assert_eq!(run(&["-c", "x * 7"]), (0, "42\n".to_owned(), String::new()));
+        let (code, stdout, stderr) = run(&["-c", "x / 0"]);
+        assert!(code == 1 && stdout.is_empty() && stderr.contains("ZeroDivisionError"), "{code} {stderr}");
+        assert!(stderr.contains("x / 0") && !stderr.contains("drive"), "{stderr}");
+        let told = json(&run(&["--json", "-c", "display({'text/html': '<b>'}, raw=True)\n'v'"]).1);
+        assert_eq!(told["results"][0]["data"]["text/html"], "<b>", "{told}");
+        assert_eq!(told["results"][1]["type"], "value", "{told}");
+        assert_eq!(told["context_lost"], serde_json::Value::Null, "{told}");
+        let (code, _, stderr) = run(&["--timeout", "100ms", "-c", "while True: pass"]);
+        assert!(code == 124 && stderr.contains("timed out") && !stderr.contains("lost"), "{code} {stderr}");
+        let (code, _, stderr) = run(&["-c", "import os; os._exit(5)"]);
+        assert!(code == 5 && stderr.contains("the context was lost"), "{code} {stderr}");
+        let listed = json(&house.run(&["context", "list", &id, "--json"]).1);
+        assert_eq!(listed[0]["state"]["kind"], "lost", "{listed}");
+        assert_eq!(house.run(&["context", "restart", &id, "notebook"]).0, 0);
+        assert_eq!(run(&["-c", "1"]).1, "1\n");
+        assert_eq!(house.run(&["context", "delete", &id, "notebook"]).0, 0);
+        let (code, _, stderr) = run(&["-c", "1"]);
+        assert!(code == 125 && stderr.contains("no context notebook"), "{code} {stderr}");
+        let log = house.run(&["log", &id]).1;
+        for part in
+            ["context notebook: create (python)", "python in notebook> x * 7", r#""text/plain": "42""#]
+        {
+            assert!(log.contains(part), "{part}: {log}");
+        }
+    });
+}
+
+#[test]
+fn code_runs_once_in_a_box_of_its_own() {
+    each_mode(|house| {
+        let file = house.path().join("once.py");
+        std::fs::write(&file, "import sys\nprint('out')\nsys.exit(4)\n").unwrap();
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644);
+        std::fs::set_permissions(&file, open).unwrap();
+        let (code, stdout, stderr) = house.run(&["run", "--lang", "python", file.to_str().unwrap()]);
+        assert!(code == 4 && stdout == "out\n" && stderr.contains("SystemExit"), "{code} {stdout} {stderr}");
+        for (lang, text, told) in
+            [("python", "21 * 2", "42\n"), ("js", "21 * 2", "42\n"), ("bash", "echo $((21 * 2))", "42\n")]
+        {
+            let mut glass = house.glass(&["run", "--lang", lang, "-"]);
+            let mut child =
+                glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), told, "{lang}: {stderr}");
+        }
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+#[test]
+fn a_context_is_talked_to_line_by_line() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let mut glass = house.glass(&["repl", &id]);
+        let mut child =
+            glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(b"x = 5\nx + 1\n1 / 0\nimport os; os._exit(3)\nx\n7\n")
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{stderr}");
+        assert!(stdout.contains("6\n") && stdout.contains("7\n"), "{stdout} {stderr}");
+        for part in ["ZeroDivisionError", "the context was lost", "NameError"] {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        assert_eq!(json(&house.run(&["context", "list", &id, "--json"]).1), serde_json::json!([]));
+    });
+}
