@@ -219,7 +219,6 @@ extern "C" fn child(errand: *mut Errand<'_>) -> ! {
 }
 
 /// The sequence. Its order is its point; the errno of the first failure comes back.
-#[expect(clippy::too_many_lines, reason = "one straight sequence, whose order is the point")]
 fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     let command = errand.command;
     macro_rules! call {
