@@ -234,19 +234,6 @@ mod tests {
             "glass create --without-tool git --without-tool python --tool-file x.json",
             "glass exec web --tool shell --params {}",
             "glass exec web --tool submit",
-            "glass context create web",
-            "glass context create web --lang js --name a --env A=b --cwd /tmp",
-            "glass context list web --json",
-            "glass context run web a -c -1",
-            "glass context run web a - --timeout 1s",
-            "glass context interrupt web a",
-            "glass context restart web a",
-            "glass context delete web a",
-            "glass run --lang python",
-            "glass repl web",
-            "glass repl web --lang js --cwd /tmp",
-            "glass repl web --context a",
-            "glass run --lang ts x.ts",
             "glass tools",
             "glass tools web --openai",
             "glass tools --mcp",
@@ -261,6 +248,27 @@ mod tests {
             "glass serve",
             "glass mcp --local-repos",
             "glass serve --listen 127.0.0.1:0 --key-file /run/key",
+        ] {
+            parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+    }
+
+    #[test]
+    fn code_is_asked_for_in_these_ways() {
+        for line in [
+            "glass context create web",
+            "glass context create web --lang js --name a --env A=b --cwd /tmp",
+            "glass context list web --json",
+            "glass context run web a -c -1",
+            "glass context run web a - --timeout 1s",
+            "glass context interrupt web a",
+            "glass context restart web a",
+            "glass context delete web a",
+            "glass run --lang python",
+            "glass repl web",
+            "glass repl web --lang js --cwd /tmp",
+            "glass repl web --context a",
+            "glass run --lang ts x.ts",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
