@@ -6,6 +6,7 @@
   const net = require('net');
   const util = require('util');
   const vm = require('vm');
+  const { Writable } = require('stream');
   const { Session } = require('inspector');
   const { closeSync, openSync, readFileSync, writeSync } = fs;
   const { inspect } = util;
@@ -42,10 +43,28 @@
     extra.forEach((fd) => closeSync(fd));
   };
 
+  const writeAll = (fd, bytes) => {
+    for (let rest = bytes; rest.length > 0;) rest = rest.subarray(writeSync(fd, rest));
+  };
+
   const emit = (kind, content) => {
-    if (!run) return;
-    let rest = Buffer.from(stringify({ [kind]: content }) + '\n');
-    while (rest.length > 0) rest = rest.subarray(writeSync(run.results, rest));
+    if (run) writeAll(run.results, Buffer.from(stringify({ [kind]: content }) + '\n'));
+  };
+
+  // They write at once, to whatever these numbers are. One in which code was interrupted takes itself to be writing for ever:
+  // then it is replaced.
+  const renewStreams = () => {
+    for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+      const stream = new Writable({
+        write(chunk, encoding, done) {
+          try { writeAll(fd, chunk); } catch { /* nobody reads it */ }
+          done();
+        },
+      });
+      stream.fd = fd;
+      Object.defineProperty(process, name, { configurable: true, enumerable: true, writable: true, value: stream });
+      console[`_${name}`] = stream;
+    }
   };
 
   const asText = (value) => {
@@ -181,7 +200,9 @@
       script.runInThisContext({ breakOnSigint: true });
     } catch (error) {
       if (run !== mine) return;
-      fail(error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? new Error('interrupted') : error);
+      const interrupted = error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
+      if (interrupted) renewStreams();
+      fail(interrupted ? new Error('interrupted') : error);
     }
   };
 
@@ -190,12 +211,10 @@
     process.on(event, (error) => { try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ } });
   }
 
-  // Made while 1 and 2 are files of the simple kind: then they write at once to whatever these numbers are.
   put(0, '/dev/null', 'r');
   put(1, '/dev/null', 'w');
   put(2, '/dev/null', 'w');
-  void process.stdout;
-  void process.stderr;
+  renewStreams();
   let stdin = null;
   Object.defineProperty(process, 'stdin', {
     configurable: true,
