@@ -72,6 +72,12 @@ impl Talk<'_> {
         ] {
             self.ask(args);
         }
+        self.ask(&["context", "create", id, "--lang", "bash", "--name", "c"]);
+        assert_eq!(self.ask(&["context", "run", id, "c", "-c", "echo hi"])["stdout"], "hi\n");
+        for verb in ["interrupt", "restart", "delete"] {
+            self.ask(&["context", verb, id, "c"]);
+        }
+        self.ask(&["context", "list", id]);
         let run = &self.path("run.json");
         self.ask(&["trajectory", "export", id, "-o", run]);
         self.ask(&["trajectory", "import", run]);
@@ -130,7 +136,7 @@ fn every_command_speaks_json() {
         let help = |args: &[&str]| house.run(&[args, &["--help"]].concat()).1;
         let mut all = listed(&help(&[]));
         assert!(all.len() > 30, "{all:?}");
-        for of in ["image", "trajectory", "audit", "key"] {
+        for of in ["image", "trajectory", "audit", "key", "context"] {
             all.extend(listed(&help(&[of])).into_iter().map(|word| format!("{of} {word}")));
         }
         // It wants a registry; `tests/images` has one.
@@ -138,6 +144,10 @@ fn every_command_speaks_json() {
         // These serve until they are ended: `tests/serve` has callers for them.
         all.remove("serve");
         all.remove("mcp");
+        // It is talked to by people, and says so.
+        let (code, _, told) = house.run(&["repl", "nobody", "--json"]);
+        assert!(code != 0 && told.contains("context run"), "{code}: {told}");
+        all.remove("repl");
         let silent: Vec<&String> = all.difference(&spoken).collect();
         assert!(silent.is_empty(), "nobody asked these for JSON: {silent:?}");
     });

@@ -56,6 +56,9 @@ pub(crate) struct Repl {
 
 impl Repl {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        if global.json {
+            bail!("`glass repl` is talked to by people; programs use `glass context run --json`");
+        }
         let sandbox = global.connect(&self.name).await?;
         let context = match &self.context {
             Some(_) if !self.surroundings.is_empty() => {
@@ -130,9 +133,7 @@ async fn evaluate(global: &Global, sandbox: &Sandbox, context: &ContextInfo, lin
     let spec = ExecSpec { program: Program::Code(code), ..ExecSpec::default() };
     // Signals are ours while something runs, and the editor's in between.
     let mut signals = Signals::of(Part::default())?;
-    let streamed = global.without_json();
-    let foreground =
-        Foreground { global: &streamed, sandbox, part: Part::default(), limited: Limited::Earlier };
+    let foreground = Foreground { global, sandbox, part: Part::default(), limited: Limited::Earlier };
     match foreground.end(spec, &mut signals).await? {
         End::Ended(ended) if context.language == Language::Bash => {
             foreground.ended(&ended);

@@ -219,6 +219,7 @@ impl Agent {
             if exec.cause.is_none() && exec.deadline.is_some_and(|at| at <= now) {
                 exec.ask_to_end(Exit::TimedOut, now);
             }
+            exec.interrupt_again(now);
             if exec.kill_at.is_some_and(|at| at <= now) {
                 self.kill(id, Exit::TimedOut)?;
             }

@@ -2,7 +2,7 @@
 
 use glasshouse_linux::process::{Ended, How};
 use glasshouse_protocol::limits::{CODE_BYTES_MAX, CONTEXT_NAME_MAX, CONTEXT_START_MS, CONTEXTS_MAX};
-use glasshouse_protocol::{Code, ContextSpec};
+use glasshouse_protocol::{Code, ContextSpec, Language};
 
 use super::*;
 use crate::context::{self, Context, Line, Process, State, Word};
@@ -55,11 +55,10 @@ impl Agent {
 
     pub(super) fn interrupt_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
         let Some(number) = self.context_called(id) else { return self.no_such_context(n, stream, id) };
-        if let Some(Context { state: State::Busy(_), process: Some(process), .. }) =
-            self.contexts.get(&number)
+        if let Some(Context { state: State::Busy(exec), .. }) = self.contexts.get(&number)
+            && let Some(exec) = self.execs.get_mut(exec).filter(|exec| exec.main.is_none())
         {
-            // The group, as a terminal does it: what the code waits for is interrupted, too.
-            process::signal_group(process.pid, rustix::process::Signal::INT.as_raw())?;
+            exec.interrupt(Instant::now())?;
         }
         self.reply(n, stream, &Reply::Ok);
         Ok(())
@@ -191,7 +190,9 @@ impl Agent {
         context.state = State::Busy(id);
         context.runs += 1;
         let cpu_before = process.cpu(self.tracker.cpu_us(&process.mark));
-        let run = Run { context: number, cpu_before };
+        // Node.js forgets one that comes while a script of its returns.
+        let hard_of_hearing = matches!(code.language, Language::Javascript | Language::Typescript);
+        let run = Run { context: number, cpu_before, hard_of_hearing };
         let pid = process.pid;
         let mut exec = Exec::in_context(id, spec, bounds, (pid, run), ends, (n, stream));
         exec.before = before;
