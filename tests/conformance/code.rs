@@ -246,10 +246,12 @@ async fn an_interrupt_ends_the_run_and_not_the_context(sandbox: &Sandbox) {
     for wait in [
         "while True: pass",
         "import time; time.sleep(1000)",
-        "import os; os.system('sleep 1000')",
+        // An interrupt that comes before there is a program to be waited for would reach nobody.
+        "import os; os.system('echo on; exec sleep 1000')",
         "import asyncio; await asyncio.sleep(1000)",
     ] {
-        let code = format!("x = {wait:?}\nprint('on')\n{wait}\nprint('not reached')");
+        let on = if wait.contains("echo on") { "" } else { "print('on')" };
+        let code = format!("x = {wait:?}\n{on}\n{wait}\nprint('not reached')");
         let exec = start(sandbox, &context, CodeSpec::new(code)).await;
         sandbox.interrupt_context(&context.id).await.unwrap();
         let output = within(wait, exec.collect()).await;
