@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use glasshouse_linux::process::{Ended, How};
+use glasshouse_linux::process::{Child, Ended, How};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::spawn::{self, Command, SpawnError, Stage};
@@ -47,7 +47,7 @@ pub(crate) struct Exec {
     started_ms: u64,
     pub(crate) pid: i32,
     /// The main process, until it is collected.
-    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) process: Option<Child>,
     pub(crate) stdin: Option<Stdin>,
     /// stdout and stderr, as long as they are open.
     pub(crate) outputs: [Option<Output>; 2],
@@ -239,7 +239,7 @@ impl Exec {
         spec: &ExecSpec,
         around: &Surroundings<'_>,
         rlimits: &[Rlimit],
-        child: spawn::Child,
+        child: Child,
         ends: Ends,
         mark: Mark,
         client: (usize, u32),
@@ -268,7 +268,7 @@ impl Exec {
             started: now,
             started_ms: now_ms(),
             pid: child.pid,
-            pidfd: Some(child.pidfd),
+            process: Some(child),
             stdin,
             outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
             terminal: ends.terminal,
@@ -293,8 +293,7 @@ impl Exec {
     /// A worker of our own, already forked.
     pub(crate) fn worker(
         id: u64,
-        pid: i32,
-        pidfd: OwnedFd,
+        child: Child,
         stdio: [Option<OwnedFd>; 3],
         client: (usize, u32),
         null: rustix::fd::BorrowedFd<'_>,
@@ -325,7 +324,6 @@ impl Exec {
         };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr], terminal: None };
-        let child = spawn::Child { pid, pidfd };
         let mut exec = Exec::running(id, &spec, &around, &[], child, ends, mark, client);
         exec.hidden = true;
         exec
@@ -460,7 +458,7 @@ impl Exec {
 
 /// Starts a command under a number of our choice, and has the processes that it starts follow that one. If a process of
 /// an earlier command has the number, the next one that is free is as much the same in every run.
-fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<spawn::Child, SpawnError> {
+fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<Child, SpawnError> {
     let first = command.pid.unwrap_or(PIDS_OF_COMMAND);
     let mut tried = first..first + PIDS_OF_COMMAND;
     loop {
