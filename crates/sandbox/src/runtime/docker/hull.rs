@@ -228,7 +228,11 @@ fn host_config(hull: &Hull<'_>) -> HostConfig {
     if hull.way.is_far() {
         masked.extend(SYS_MASKED.map(|name| format!("/sys/{name}")));
     }
-    let read_only = native::READ_ONLY.iter().map(|name| format!("/proc/{name}")).collect();
+    let mut read_only: Vec<String> = native::READ_ONLY.iter().map(|name| format!("/proc/{name}")).collect();
+    if hull.way.is_far() {
+        // By cgroups v1 it is a directory in memory that some engines leave open.
+        read_only.push("/sys/fs/cgroup".into());
+    }
     let ulimit = |name: &str, value: i64| ResourcesUlimits {
         name: Some(name.into()),
         soft: Some(value),
@@ -401,6 +405,7 @@ mod tests {
         let volumes = mounts.iter().filter(|mount| mount.typ == Some(MountType::VOLUME)).count();
         assert_eq!(volumes, 1);
         assert!(config.tmpfs.unwrap()[LANDING].contains("mode=0700"));
+        assert!(config.readonly_paths.unwrap().iter().any(|path| path == "/sys/fs/cgroup"));
         let masked = config.masked_paths.unwrap();
         assert!(["/sys/firmware", "/sys/devices"].iter().all(|path| masked.iter().any(|m| m == path)));
     }
