@@ -181,6 +181,9 @@ impl Sandboxes {
             let chain = to.map_or_else(|| record.info.origin.clone(), |to| to.chain);
             let mut stood_on = record.mounted.iter().chain(&record.info.chain);
             let left = stood_on.any(|name| layers::is_of_boxes(name) && !chain.contains(name));
+            if record.info.runtime != RuntimeKind::Docker {
+                house.know(&chain)?;
+            }
             let info = house.runtime(record.info.runtime).restore(&id, chain.clone())?;
             steps::moved(house.home(), &info, &chain)?;
             Ok((info, left))
@@ -269,6 +272,7 @@ impl Sandboxes {
         let (house, mut asked, base) = (self.clone(), spec.clone(), forked.base.clone());
         let created = blocking(move || {
             house.admit_volumes(&mut asked)?;
+            let base = house.at_hand(asked.runtime, base)?;
             house.runtime(asked.runtime).create(&new_id()?, &asked, &base)
         })
         .await?;
