@@ -117,11 +117,7 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
 
 fn keep(bits: u64) -> io::Result<()> {
     let kept = CapabilitySet::from_bits_retain(bits);
-    match clear_ambient_capability_set() {
-        // A kernel that does not know of them has none (gVisor's). Others empty them with the inheritable ones, below.
-        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-        Err(error) => return Err(error.into()),
-    }
+    clear_ambient_capability_set()?;
     set_capabilities(
         None,
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },

@@ -20,7 +20,6 @@ pub mod mount;
 pub mod namespace;
 pub mod process;
 pub mod reach;
-pub mod resolve;
 pub mod seccomp;
 pub mod spawn;
 pub mod terminal;
