@@ -170,7 +170,10 @@ fn what_cannot_be_replayed_is_refused_and_leaves_nothing() {
             ("[".repeat(100_000), "cannot read"),
             ("{\"steps\": [], \"x\": \"\u{1}".to_owned(), "cannot read"),
             (String::new(), "nothing in this file"),
-            (steps(json!([{ "tool": "exec", "params": {} }])).to_string(), "either `argv` or `shell`"),
+            (
+                steps(json!([{ "tool": "exec", "params": {} }])).to_string(),
+                "one of `argv`, `shell` and `code`",
+            ),
             (
                 steps(json!([{ "tool": "exec", "params": { "shell": "cat", "stdin": 7 } }])).to_string(),
                 "nothing was replayed",
