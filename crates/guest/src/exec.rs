@@ -90,7 +90,7 @@ pub(crate) struct Run {
 }
 
 /// How long code that may have missed an interrupt is given to end before it is interrupted again, and how often it is.
-const INTERRUPT_AGAIN: Duration = Duration::from_millis(100);
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
 const INTERRUPTS_MAX: u32 = 50;
 
 /// The streams that a command may write to.

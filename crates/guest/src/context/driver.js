@@ -26,6 +26,7 @@
   }
 
   const TRACEBACK_CHARS_MAX = 65536;
+  const STALE_MS = 50;
   let run = null; // {id, count, results, done}
   let count = 0;
 
@@ -189,7 +190,7 @@
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
-    run = { id, count, results: openSync(`${dir}/3`, 'w'), code: '' };
+    run = { id, count, results: openSync(`${dir}/3`, 'w'), code: '', began: Date.now() };
     stdin = null;
     line.write(`begun ${id}\n`);
     const mine = run;
@@ -206,7 +207,8 @@
     }
   };
 
-  process.on('SIGINT', () => { if (run) fail(new Error('interrupted')); });
+  // One that was for the run before comes when the next has just begun. Who means this one says it again.
+  process.on('SIGINT', () => { if (run && Date.now() - run.began > STALE_MS) fail(new Error('interrupted')); });
   for (const event of ['uncaughtException', 'unhandledRejection']) {
     process.on(event, (error) => { try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ } });
   }
