@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, Image, Limits, SandboxSpec, SnapshotOptions};
-use glasshouse_tests::engine::{Manner, PrivateEngine, left_of, mounts_below};
+use glasshouse_tests::engine::{Manner, PrivateEngine, is_new_store, left_of, mounts_below};
 use glasshouse_tests::skip;
 
 use crate::stage::{argv, open, perform, run, settle, shell, spec, stdout_of};
@@ -59,14 +59,17 @@ fn a_disk_limit_that_the_storage_driver_cannot_keep_is_refused() {
         let limits = Limits { disk_bytes: Some(64 << 20), ..Limits::default() };
         match stage.house.create(SandboxSpec { limits, ..spec() }).await {
             // Only on xfs with project quotas.
-            Ok(sandbox) => assert!(sandbox.info().limits.iter().any(|limit| limit.name == "disk")),
+            Ok(sandbox) => {
+                assert!(!is_new_store() && sandbox.info().limits.iter().any(|limit| limit.name == "disk"))
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
                 assert!(error.to_string().contains("storage-opt"), "the engine's reason is told: {error}");
                 let report = stage.house.doctor().await;
                 let report = report.into_iter().find(|report| report.runtime.name() == "docker").unwrap();
                 let row = report.features.iter().find(|feature| feature.name == "disk limit").unwrap();
-                assert!(!row.ok && row.detail.contains("overlay2"), "it is said before, too: {row:?}");
+                let driver = if is_new_store() { "containerd" } else { "overlay2" };
+                assert!(!row.ok && row.detail.contains(driver), "it is said before, too: {row:?}");
             }
         }
         assert_eq!(stage.house.list().await.unwrap().len(), stage.containers().len());
@@ -89,7 +92,13 @@ fn a_disk_limit_is_kept_where_the_storage_driver_has_quotas() {
         let engine = PrivateEngine::start_as(&dir, &manner).unwrap();
         let house = open(&stage.dir.path().join("other"), &engine.host());
         let limits = Limits { disk_bytes: Some(32 << 20), ..Limits::default() };
-        let sandbox = house.create(SandboxSpec { limits, ..spec() }).await.unwrap();
+        let made = house.create(SandboxSpec { limits, ..spec() }).await;
+        if is_new_store() {
+            let error = made.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "it would take it and not keep it: {error}");
+            return engine.end();
+        }
+        let sandbox = made.unwrap();
         let limit = sandbox.info().limits.iter().find(|limit| limit.name == "disk").unwrap();
         assert_eq!(limit.amount, Some(32 << 20), "{limit:?}");
         let fill =

@@ -19,8 +19,12 @@ use std::time::{Duration, Instant};
 
 use glasshouse_linux::rustix::fs::{FlockOperation, flock};
 
-/// Where the engine of the tests is. A place of its own: it has nothing to do with an engine of this machine.
-const PLACE: &str = "/var/tmp/glass-test-engine";
+/// Where the engine of the tests is. A place of its own: it has nothing to do with an engine of this machine. One that is not
+/// the installed one has another, so that both can be tried at once.
+fn place() -> PathBuf {
+    let other = if own_programs().is_some() || is_new_store() { "-other" } else { "" };
+    PathBuf::from(format!("/var/tmp/glass-test-engine{other}"))
+}
 /// The longest that an engine may take to be there, on two busy processors.
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 /// Between two looks whether it is.
@@ -29,13 +33,13 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How many ports an engine is given in turn, until nobody else is faster.
 const PORTS_MAX: usize = 5;
 
-/// Runs the engine until nobody uses it any more. `$1` is its place.
+/// Runs the engine until nobody uses it any more. `$1` is its place, `$2` says how it keeps images.
 const KEEPER: &str = r#"
 cd "$1" || exit 1
 grep -o " $1/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount -l
 rm -rf data run sock pid
 setpriv --pdeathsig TERM dockerd --data-root "$1/data" --exec-root "$1/run" --pidfile "$1/pid" --host "unix://$1/sock" \
-  --bridge=none --iptables=false --ip6tables=false --storage-driver=overlay2 --shutdown-timeout=5 \
+  --bridge=none --iptables=false --ip6tables=false "$2" --shutdown-timeout=5 \
   --cgroup-parent=glass-test-engine --log-level=warn >log 2>&1 8>&- 9>&- &
 engine=$!
 until flock -x 9; do sleep 1; done
@@ -57,7 +61,7 @@ pub struct TestEngine {
 impl TestEngine {
     /// Runs the `docker` program on it.
     pub fn docker(&self, args: &[&str]) -> Output {
-        let mut command = Command::new("/usr/bin/docker");
+        let mut command = Command::new(docker_program());
         command.args(args).env("DOCKER_HOST", &self.host).stdin(Stdio::null());
         command.output().expect("the docker program is installed with the engine")
     }
@@ -72,7 +76,7 @@ impl TestEngine {
 fn import(host: &str, tree: &Path, name: &str) {
     let tar = Command::new("tar").arg("-C").arg(tree).args(["-c", "."]).output().expect("tar is there");
     assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
-    let mut docker = Command::new("/usr/bin/docker")
+    let mut docker = Command::new(docker_program())
         .args(["import", "-", name])
         .env("DOCKER_HOST", host)
         .stdin(Stdio::piped())
@@ -85,11 +89,41 @@ fn import(host: &str, tree: &Path, name: &str) {
     assert!(docker.wait().expect("it was started").success(), "the engine takes the image {name}");
 }
 
-/// Where engines find their programs: in the directory that `GLASSHOUSE_TEST_ENGINE` names, if it does, before all others. So
-/// the tests run on an engine that is not installed.
-fn programs() -> String {
-    let own = std::env::var("GLASSHOUSE_TEST_ENGINE").map(|dir| format!("{dir}:")).unwrap_or_default();
+/// The directory with programs that are to be used instead of those that are installed, if `GLASSHOUSE_TEST_ENGINE` names one.
+/// So the tests run on an engine that is not installed (`tests/docker/newer`).
+pub(crate) fn own_programs() -> Option<PathBuf> {
+    std::env::var_os("GLASSHOUSE_TEST_ENGINE").map(PathBuf::from)
+}
+
+/// Where engines find their programs.
+pub(crate) fn programs() -> String {
+    let own = own_programs().map(|dir| format!("{}:", dir.display())).unwrap_or_default();
     format!("{own}/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+/// A program that engines find.
+pub fn program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&programs()).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn docker_program() -> PathBuf {
+    program("docker").unwrap_or_else(|| "docker".into())
+}
+
+/// Whether engines are to keep images in containerd's store, and to refuse old clients, as those do by themselves that are
+/// newer than Debian has any (29): `GLASSHOUSE_TEST_STORE=containerd`.
+pub fn is_new_store() -> bool {
+    std::env::var("GLASSHOUSE_TEST_STORE").is_ok_and(|store| store == "containerd")
+}
+
+/// How an engine is told where to keep images.
+fn storage() -> &'static str {
+    if is_new_store() { "--feature=containerd-snapshotter=true" } else { "--storage-driver=overlay2" }
+}
+
+/// The oldest version that such an engine speaks, for its environment.
+fn oldest_version() -> Option<(&'static str, &'static str)> {
+    is_new_store().then_some(("DOCKER_MIN_API_VERSION", "1.44"))
 }
 
 /// The engine, or why there is none.
@@ -102,14 +136,14 @@ fn join() -> Result<TestEngine, String> {
     if !crate::is_root() {
         return Err("the tests do not run as root, and an engine of their own needs it".into());
     }
-    if !Path::new("/usr/sbin/dockerd").is_file() {
+    if program("dockerd").is_none() {
         return Err("no Docker engine is installed (Debian: docker.io)".into());
     }
-    let place = PathBuf::from(PLACE);
-    std::fs::create_dir_all(&place).map_err(|e| format!("cannot make {PLACE}: {e}"))?;
+    let place = place();
+    std::fs::create_dir_all(&place).map_err(|e| format!("cannot make {}: {e}", place.display()))?;
     let open = |name: &str| {
         let file = File::options().create(true).truncate(false).write(true).open(place.join(name));
-        file.map_err(|e| format!("cannot open {PLACE}/{name}: {e}"))
+        file.map_err(|e| format!("cannot open {}/{name}: {e}", place.display()))
     };
     // One at a time looks and starts; the others find what he started.
     let turn = open("turn")?;
@@ -120,11 +154,11 @@ fn join() -> Result<TestEngine, String> {
     if !answers(&place.join("sock")) {
         start(&place, &open("users")?)?;
     }
-    Ok(TestEngine { host: format!("unix://{PLACE}/sock"), _share: share })
+    Ok(TestEngine { host: format!("unix://{}/sock", place.display()), _share: share })
 }
 
 fn lock(file: &File, how: FlockOperation) -> Result<(), String> {
-    flock(file, how).map_err(|e| format!("cannot lock a file in {PLACE}: {e}"))
+    flock(file, how).map_err(|e| format!("cannot lock a file of the engine's: {e}"))
 }
 
 fn start(place: &Path, users: &File) -> Result<(), String> {
@@ -132,10 +166,10 @@ fn start(place: &Path, users: &File) -> Result<(), String> {
     let users = users.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
     let mut keeper = Command::new("sh");
     // Descriptor 9 is the file that is waited for. It comes as stdin, for a shell cannot inherit it otherwise.
-    keeper.args(["-c", &format!("exec 9<&0 </dev/null\n{KEEPER}"), "keeper"]).arg(place);
+    keeper.args(["-c", &format!("exec 9<&0 </dev/null\n{KEEPER}"), "keeper"]).arg(place).arg(storage());
     keeper.stdin(Stdio::from(users)).stdout(Stdio::null()).stderr(Stdio::null());
     // Not a child of the test's group: what ends the test must not end it in the middle.
-    keeper.process_group(0).env_clear().env("PATH", programs());
+    keeper.process_group(0).env_clear().env("PATH", programs()).envs(oldest_version());
     let mut keeper = keeper.spawn().map_err(|e| format!("cannot start a shell: {e}"))?;
     let since = Instant::now();
     while !answers(&place.join("sock")) {
@@ -216,7 +250,7 @@ impl PrivateEngine {
             let _ = std::fs::remove_file(dir.join(left));
         }
         let mut command = match &manner.mounts {
-            None => Command::new("dockerd"),
+            None => Command::new(program("dockerd").ok_or("no engine is installed")?),
             Some(script) => {
                 let mut command = Command::new("unshare");
                 command.args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -224,7 +258,7 @@ impl PrivateEngine {
                 command
             }
         };
-        command.args(["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=overlay2"]);
+        command.args(["--bridge=none", "--iptables=false", "--ip6tables=false", storage()]);
         command.args(["--cgroup-parent=glass-test-engine", "--shutdown-timeout=5"]).args(&manner.args);
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "run"), ("--pidfile", "pid")] {
             command.arg(flag).arg(path(name));
@@ -233,7 +267,7 @@ impl PrivateEngine {
         if let Some(port) = port {
             command.args(["--host", &format!("tcp://127.0.0.1:{port}")]);
         }
-        command.env("PATH", programs()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("PATH", programs()).envs(oldest_version()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(log).spawn().map_err(|e| format!("cannot start an engine: {e}"))?;
         let mut engine = PrivateEngine { dir: dir.to_owned(), engine: child, port, leaves_mounts: false };
         let since = Instant::now();
@@ -272,7 +306,7 @@ impl PrivateEngine {
     /// # Panics
     /// If it fails.
     pub fn docker(&self, args: &[&str]) -> String {
-        let done = Command::new("/usr/bin/docker").args(args).env("DOCKER_HOST", self.host()).output();
+        let done = Command::new(docker_program()).args(args).env("DOCKER_HOST", self.host()).output();
         let done = done.expect("the docker program is installed with the engine");
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()

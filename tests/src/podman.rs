@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use glasshouse_linux::rustix::mount::{UnmountFlags, unmount};
 
-use crate::engine::{LOOK_AGAIN, START_MAX, answers, mounts_below};
+use crate::engine::{LOOK_AGAIN, START_MAX, answers, mounts_below, own_programs, program, programs};
 
 /// A service that ends with the value.
 #[derive(Debug)]
@@ -22,11 +22,9 @@ impl Podman {
         if !crate::is_root() {
             return Err("the tests do not run as root, and a service of their own needs it".into());
         }
-        if !Path::new("/usr/bin/podman").is_file() {
-            return Err("Podman is not installed (Debian: podman)".into());
-        }
+        let program = program("podman").ok_or("Podman is not installed (Debian: podman)")?;
         let log = File::create(dir.join("log")).map_err(|e| e.to_string())?;
-        let mut command = Command::new("/usr/bin/podman");
+        let mut command = Command::new(program);
         for (flag, name) in [("--root", "root"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
             command.arg(flag).arg(dir.join(name));
         }
@@ -34,7 +32,10 @@ impl Podman {
         command.args(["--storage-driver=overlay", "--cgroup-manager=cgroupfs", "--runtime=runc"]);
         command.args(["--events-backend=none", "system", "service", "--time=0"]).arg(host(dir));
         // It forgets the archives of images that it was given.
-        command.env("TMPDIR", dir);
+        command.env("TMPDIR", dir).env("PATH", programs());
+        if let Some(own) = own_programs() {
+            command.env("CONTAINERS_HELPER_BINARY_DIR", own);
+        }
         // Who looks after a container says by a file where it stands that the container was out of memory.
         command.current_dir(dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -372,7 +372,8 @@ fn recording() -> impl clap::builder::TypedValueParser<Value = Recording> {
 }
 
 fn level() -> impl clap::builder::TypedValueParser<Value = Level> {
-    PossibleValuesParser::new(["full", "reduced", "none"]).try_map(|text| text.parse::<Level>())
+    PossibleValuesParser::new(["vm", "gvisor", "full", "reduced", "none"])
+        .try_map(|text| text.parse::<Level>())
 }
 
 fn cpus(text: &str) -> Result<f64, String> {

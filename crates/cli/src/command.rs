@@ -308,7 +308,7 @@ mod tests {
             "glass run --cpu -1 -- ls",
             "glass run --pids 0 -- ls",
             "glass run --runtime podman -- ls",
-            "glass run --min-level vm -- ls",
+            "glass run --min-level strongest -- ls",
             "glass create --owner 0",
             "glass create --owner -3",
             "glass attach web x",

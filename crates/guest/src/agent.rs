@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::landlock::Ruleset;
+use glasshouse_linux::process::Child;
 use glasshouse_linux::rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::net::SocketFlags;

@@ -14,13 +14,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::mount::{self, Attributes};
 use glasshouse_linux::namespace::{self, Flags, Fork};
+use glasshouse_linux::process::Child;
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
-use glasshouse_protocol::plan::{
-    FdRole, KERNEL, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top,
-};
+use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
 use glasshouse_protocol::{Request, frame};
 
 use crate::startup::Startup;
@@ -74,7 +73,7 @@ fn on<T, E: Into<io::Error>>(what: impl Into<String>, result: Result<T, E>) -> R
 /// What one of the two processes holds while it builds.
 #[derive(Default)]
 struct Site {
-    child: Option<(i32, OwnedFd)>,
+    child: Option<Child>,
     to_child: Option<OwnedFd>,
     user_namespace: Option<OwnedFd>,
     root: Option<OwnedFd>,
@@ -185,14 +184,6 @@ pub(crate) fn within(mut start: Startup) -> io::Result<Built> {
     let lacking = start.look_around();
     let release = || rustix::system::uname().release().to_string_lossy().into_owned();
     let kernel = start.plan.guest.apart.as_ref().map(|_| release());
-    if kernel.is_some()
-        && let Err((on, source)) = start.check_kernel()
-    {
-        let errno = source.raw_os_error().unwrap_or(0);
-        let failure = StepFailure { index: 0, step: KERNEL.into(), on: on.into(), errno };
-        start.report(&Report::Failed(failure))?;
-        return Err(source);
-    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: &str| rustix::fs::openat(CWD, path, flags, Mode::empty());
     let mut site = Site { proc: Some(open("/proc")?), devpts: open("/dev/pts").ok(), ..Site::default() };
@@ -202,7 +193,11 @@ pub(crate) fn within(mut start: Startup) -> io::Result<Built> {
             None => run(&planned.step, &start, &mut site),
         };
         if let Err(stumble) = result {
-            return fail(&start, index, &planned.step, stumble);
+            let failed = fail(&start, index, &planned.step, stumble);
+            if kernel.is_some() {
+                start.await_closing();
+            }
+            return failed;
         }
     }
     start.report(&Report::Ready { lacking, kernel })?;
@@ -248,7 +243,7 @@ fn spawn(
         on("owner of the namespaces", identity::lend_user(owner).and_then(|()| caps::raise_permitted()))?;
     }
     let forked = on("clone3", namespace::fork_into(flags, start.fds.get(FdRole::Birth)))?;
-    if owner.is_some() && matches!(forked, Fork::Parent { .. }) {
+    if owner.is_some() && matches!(forked, Fork::Parent(_)) {
         on("root again", identity::lend_user(0))?;
     }
     match forked {
@@ -257,9 +252,9 @@ fn spawn(
             on("setsid", rustix::process::setsid())?;
             Ok(Some(theirs))
         }
-        Fork::Parent { pid, pidfd } => {
-            on("report", start.report(&Report::Spawned { pid }))?;
-            site.child = Some((pid, pidfd));
+        Fork::Parent(child) => {
+            on("report", start.report(&Report::Spawned { pid: child.pid }))?;
+            site.child = Some(child);
             site.to_child = Some(ours);
             Ok(None)
         }
@@ -310,7 +305,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let lines = |map: &[glasshouse_protocol::plan::IdMap]| -> Vec<(u32, u32, u32)> {
                 map.iter().map(|m| (m.inside, m.outside, m.count)).collect()
             };
-            let pid = site.child.as_ref().map_or(0, |(pid, _)| *pid);
+            let pid = site.child.as_ref().map_or(0, |child| child.pid);
             on("uid_map and gid_map", namespace::map_ids(pid, &lines(uids), &lines(gids), *deny_setgroups))?;
             site.user_namespace = Some(on("user namespace", namespace::user_namespace(pid))?);
             Ok(())
@@ -427,7 +422,11 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             for kind in ["user", "mnt", "ipc"] {
                 let path = format!("/proc/self/ns/{kind}");
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                site.namespaces.push(on(&path, rustix::fs::openat(CWD, &*path, flags, Mode::empty()))?);
+                match rustix::fs::openat(CWD, &*path, flags, Mode::empty()) {
+                    // They are for whoever gives a box another root, and no kernel without them has such boxes (gVisor's).
+                    Err(Errno::NOENT) => {}
+                    namespace => site.namespaces.push(on(&path, namespace)?),
+                }
             }
             on("bounding set", caps::drop_bounding())?;
             on("capabilities", caps::set_numbers(keep))?;

@@ -24,11 +24,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use glasshouse_linux::process::Child;
 use glasshouse_linux::rustix::fs::{
     CWD, FileType, MemfdFlags, Mode, OFlags, memfd_create, mkdir, mknodat, open,
 };
 use glasshouse_linux::rustix::net::RecvFlags;
-use glasshouse_linux::{descriptor, process, rustix, spawn};
+use glasshouse_linux::{descriptor, process, rustix};
 use glasshouse_protocol::limits::CONTEXT_LINE_MAX;
 use glasshouse_protocol::{ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
 
@@ -70,7 +71,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) child: Child,
     pub(crate) mark: Mark,
     pub(crate) line: OwnedFd,
     /// Whom we have to be to make files of its user's.
@@ -196,10 +197,10 @@ impl Line {
 }
 
 impl Process {
-    pub(crate) fn new(child: spawn::Child, mark: Mark, line: Line, ids: Option<(u32, u32)>) -> Process {
-        let (pid, pidfd, noise) = (child.pid, child.pidfd, Some(line.noise));
+    pub(crate) fn new(child: Child, mark: Mark, line: Line, ids: Option<(u32, u32)>) -> Process {
+        let (pid, noise) = (child.pid, Some(line.noise));
         let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
-        Process { pid, pidfd, mark, line: line.ours, ids, ends_by, closed, inbox, noise, named }
+        Process { pid, child, mark, line: line.ours, ids, ends_by, closed, inbox, noise, named }
     }
 
     /// The next word, if a whole one has come. An error: it will never speak to us again, for this reason.

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use glasshouse_linux::process::{Ended, How};
+use glasshouse_linux::process::{Child, Ended, How};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::spawn::{self, Command, SpawnError, Stage};
@@ -51,7 +51,7 @@ pub(crate) struct Exec {
     started_ms: u64,
     pub(crate) pid: i32,
     /// The main process, until it is collected.
-    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) process: Option<Child>,
     pub(crate) stdin: Option<Stdin>,
     /// stdout, stderr and results, as long as they are open.
     pub(crate) outputs: [Option<Output>; OUTPUTS],
@@ -187,7 +187,7 @@ pub(crate) struct Ends {
 struct Worker {
     pid: i32,
     /// Of one that is the command's own.
-    own: Option<(OwnedFd, Mark)>,
+    own: Option<(Child, Mark)>,
 }
 
 /// What the box bounds every command by.
@@ -220,7 +220,7 @@ impl Exec {
             Err(exit) => return Err((exit, mark)),
         };
         let rlimits: Vec<Rlimit> = around.rlimits.iter().chain(&spec.rlimits).copied().collect();
-        let worker = Worker { pid: child.pid, own: Some((child.pidfd, mark)) };
+        let worker = Worker { pid: child.pid, own: Some((child, mark)) };
         let mut exec = Exec::running(id, spec, around.bounds, &rlimits, worker, ends, client);
         exec.started = started;
         Ok(exec)
@@ -264,7 +264,7 @@ impl Exec {
             client,
             credit: glasshouse_protocol::limits::STDIN_CREDIT,
         });
-        let (pidfd, mark) = worker.own.unzip();
+        let (process, mark) = worker.own.unzip();
         Exec {
             id,
             command: shown(&spec.program),
@@ -274,7 +274,7 @@ impl Exec {
             started: now,
             started_ms: now_ms(),
             pid: worker.pid,
-            pidfd,
+            process,
             stdin,
             outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
             terminal: ends.terminal,
@@ -301,8 +301,7 @@ impl Exec {
     /// A worker of our own, already forked.
     pub(crate) fn worker(
         id: u64,
-        pid: i32,
-        pidfd: OwnedFd,
+        child: Child,
         stdio: [Option<OwnedFd>; 3],
         client: (usize, u32),
         mark: Mark,
@@ -310,7 +309,7 @@ impl Exec {
         let bounds = Bounds { timeout_ms: None, kept_output_bytes: Some(0) };
         let [stdin, stdout, stderr] = stdio;
         let ends = Ends { stdin, outputs: [stdout, stderr, None], terminal: None };
-        let worker = Worker { pid, own: Some((pidfd, mark)) };
+        let worker = Worker { pid: child.pid, own: Some((child, mark)) };
         let mut exec = Exec::running(id, &ExecSpec::default(), bounds, &[], worker, ends, client);
         exec.hidden = true;
         exec
@@ -477,7 +476,7 @@ pub(crate) fn launch(
     stdio: [rustix::fd::BorrowedFd<'_>; 3],
     line: Option<rustix::fd::BorrowedFd<'_>>,
     mark: &Mark,
-) -> Result<spawn::Child, Exit> {
+) -> Result<Child, Exit> {
     let (argv, env) = words(spec, around)?;
     let cwd = cwd(spec, around)?;
     let path = env.iter().rev().find_map(|e| e.to_str().ok()?.strip_prefix("PATH=").map(str::to_owned));
@@ -519,7 +518,7 @@ pub(crate) fn launch(
 
 /// Starts a command under a number of our choice, and has the processes that it starts follow that one. If a process of
 /// an earlier command has the number, the next one that is free is as much the same in every run.
-fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<spawn::Child, SpawnError> {
+fn spawn_numbered(command: &mut Command<'_>, knobs: &Knobs) -> Result<Child, SpawnError> {
     let first = command.pid.unwrap_or(PIDS_OF_COMMAND);
     let mut tried = first..first + PIDS_OF_COMMAND;
     loop {

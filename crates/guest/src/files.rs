@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::archive::{self, Bits};
 use glasshouse_linux::namespace::{self, Fork};
+use glasshouse_linux::process::Child;
 use glasshouse_linux::rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, openat, statat,
 };
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::pipe::{PipeFlags, pipe_with};
 use glasshouse_linux::rustix::process::{Gid, Uid};
-use glasshouse_linux::{descriptor, identity, process, rustix, tree};
+use glasshouse_linux::{descriptor, identity, process, resolve, rustix, tree};
 use glasshouse_protocol::limits::{
     DATA_CHUNK_MAX, FRAME_COST, LIST_PAGE_MAX, PATH_BYTES_MAX, STDIN_CREDIT, STREAM_CREDIT,
 };
@@ -174,8 +175,8 @@ pub(crate) struct Job {
     pub(crate) ids: Option<(u32, u32)>,
 }
 
-/// A worker: its number, itself, and our ends of its stdio.
-type Worker = (i32, OwnedFd, [Option<OwnedFd>; 3]);
+/// A worker, and our ends of its stdio.
+type Worker = (Child, [Option<OwnedFd>; 3]);
 
 impl Job {
     /// Forks the worker. It is a copy of the guest that becomes the user before it touches a file.
@@ -195,11 +196,11 @@ impl Job {
                 };
                 process::exit_now(code)
             }
-            Fork::Parent { pid, pidfd } => {
+            Fork::Parent(child) => {
                 for fd in [&our_in, &our_out, &our_err] {
                     rustix::io::ioctl_fionbio(fd, true)?;
                 }
-                Ok((pid, pidfd, [Some(our_in), Some(our_out), Some(our_err)]))
+                Ok((child, [Some(our_in), Some(our_out), Some(our_err)]))
             }
         }
     }
@@ -243,7 +244,7 @@ fn full(cwd: &str, path: &str) -> Result<String> {
 /// Opens a path of the box. A link of /proc into a process's own descriptors is not followed: what the guest holds lies
 /// outside of the box, and a command could have put such a link anywhere.
 fn open_inside(path: &str, flags: OFlags, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
-    fs::openat2(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
+    resolve::open(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
 }
 
 /// The directory that holds the last name of a path, and that name.

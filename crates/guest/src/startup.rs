@@ -4,17 +4,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use glasshouse_linux::cgroup::{self, Counters};
-use glasshouse_linux::rustix::event::{PollFd, PollFlags};
-use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use glasshouse_linux::rustix::event::{PollFd, PollFlags, Timespec};
+use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use glasshouse_linux::rustix::net::SocketFlags;
 use glasshouse_linux::{descriptor, landlock, namespace, process, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{Apart, DOOR, DOOR_SOCKET, FdRole, LANDING, LANDING_SOCKET, Plan, Report};
+use glasshouse_protocol::plan::{
+    Apart, DOOR, DOOR_SOCKET, FdRole, LANDING, LANDING_SOCKET, Plan, Report, UNLIMITED,
+};
 
 use crate::build::SCRATCH;
 
 /// Clients that may wait to be let in, where the socket is ours.
 const BACKLOG: i32 = 64;
+
+/// Seconds that a host may take to have heard why there is no box.
+const CLOSING_SECONDS_MAX: i64 = 10;
 
 /// The plan, what came with it, and the socket to the host.
 #[derive(Debug)]
@@ -120,17 +125,26 @@ impl Startup {
             limit.value = limit.value.min(most.unwrap_or(u64::MAX));
         }
         guest.landlock = landlock::abi() >= landlock_abi_min;
-        let lacking = "landlock: the engine's kernel has none, or an old one";
-        if guest.landlock { Vec::new() } else { vec![lacking.into()] }
+        let mut lacking = Vec::new();
+        if !guest.landlock {
+            lacking.push("landlock: the engine's kernel has none, or an old one".to_owned());
+        }
+        // Some kernels set only some of them, to whatever value (gVisor's).
+        guest.rlimits.retain(|limit| {
+            let resource = crate::exec::resource(limit.kind);
+            let can = rustix::process::setrlimit(resource, rustix::process::getrlimit(resource));
+            if can.is_err() {
+                lacking.push(format!("{UNLIMITED}: the engine's kernel does not limit {:?}", limit.kind));
+            }
+            can.is_ok()
+        });
+        lacking
     }
 
-    /// Asks a kernel that the host has never seen for what we cannot do without; with an error, what it does not have.
-    pub(crate) fn check_kernel(&self) -> Result<(), (&'static str, io::Error)> {
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        process::open(own).map_err(|e| ("pidfd_open", e))?;
-        let (flags, within) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::NO_MAGICLINKS);
-        let opened = rustix::fs::openat2(CWD, "/", flags, Mode::empty(), within);
-        opened.map(drop).map_err(|e| ("openat2", e.into()))
+    /// Waits until the host has closed, so that it has heard what we said last: when we end, whoever carries it ends with us.
+    pub(crate) fn await_closing(&self) {
+        let wait = Timespec { tv_sec: CLOSING_SECONDS_MAX, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut [PollFd::new(&self.host, PollFlags::IN)], Some(&wait));
     }
 
     fn receive_from(host: OwnedFd, workshop: Option<OwnedFd>) -> io::Result<Option<Startup>> {

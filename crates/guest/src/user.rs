@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use glasshouse_linux::resolve;
+use glasshouse_linux::rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat};
 use glasshouse_linux::rustix::process::{getgid, getuid};
 
 /// No passwd file is believed beyond this.
@@ -71,7 +72,8 @@ fn id(text: &str) -> Option<u32> {
 
 fn read(path: &str) -> String {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let Ok(fd): Result<OwnedFd, _> = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+    let Ok(fd): Result<OwnedFd, _> =
+        resolve::open(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
     else {
         return String::new();
     };

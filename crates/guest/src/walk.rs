@@ -4,20 +4,21 @@
 //! however long it takes, the guest is there, and the box ends when it should. Every name is opened below the descriptor of
 //! its directory; no link is followed and no mount is entered. At most [`OPEN_MAX`] directories are open at once.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::vec::IntoIter;
 
 use glasshouse_linux::content::{Contents, Hash, Room, attributes_hash, counts, hash};
-use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::event::{PollFd, PollFlags, poll};
 use glasshouse_linux::rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags, openat, statx,
 };
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::rustix::net::{RecvFlags, SendFlags, recv, send};
 use glasshouse_linux::rustix::time::{ClockId, clock_gettime};
+use glasshouse_linux::{resolve, rustix};
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
 use glasshouse_protocol::walk::{Answer, FRAME_FULL, Facts, Item, Moment, Told, Wanted};
 
@@ -136,8 +137,10 @@ fn tell(root: &OwnedFd, attributes: &mut Attributes, line: &mut Line<'_>) -> io:
     let now = clock_gettime(ClockId::Realtime);
     line.item(&Item::Begin((now.tv_sec, now.tv_nsec as u32)))?;
     let mut levels = Vec::new();
-    let dir = openat2(root, ".", DIRECTORY, Mode::empty(), ResolveFlags::empty())?;
-    enter(dir, c"", &look(root.as_fd(), c"")?, attributes, &mut levels, line)?;
+    let dir = openat(root, ".", DIRECTORY, Mode::empty())?;
+    let top = look(root.as_fd(), c"")?;
+    let mounts = Mounts::look(&top)?;
+    enter(dir, c"", &top, attributes, &mut levels, line)?;
     while let Some(level) = levels.last_mut() {
         let Some(fd) = &level.fd else { return Err(io::Error::other("a directory was lost")) };
         let Some(name) = level.names.next() else {
@@ -149,7 +152,7 @@ fn tell(root: &OwnedFd, attributes: &mut Attributes, line: &mut Line<'_>) -> io:
             Err(Errno::NOENT) => continue,
             stat => stat?,
         };
-        if stat.stx_attributes.bits() & MOUNT_ROOT != 0 {
+        if mounts.is_root(&stat) {
             line.item(&Item::Mount(name.into_bytes()))?;
             continue;
         }
@@ -160,7 +163,7 @@ fn tell(root: &OwnedFd, attributes: &mut Attributes, line: &mut Line<'_>) -> io:
         };
         let kind = FileType::from_raw_mode(u32::from(stat.stx_mode));
         match kind {
-            FileType::Directory => match openat2(fd, &name, DIRECTORY, Mode::empty(), WITHIN) {
+            FileType::Directory => match within(fd, name.to_bytes(), DIRECTORY) {
                 Err(Errno::NOENT) => continue,
                 Err(Errno::XDEV) => line.item(&Item::Mount(name.into_bytes()))?,
                 dir => enter(dir?, &name, &stat, attributes, &mut levels, line)?,
@@ -224,9 +227,74 @@ const DIRECTORY: OFlags =
 const WITHIN: ResolveFlags =
     ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_XDEV).union(ResolveFlags::BENEATH);
 
+fn within(dir: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    resolve::open(dir.as_fd(), OsStr::from_bytes(path), flags, Mode::empty(), WITHIN)
+}
+
 fn look(dir: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-    statx(dir, name, flags, StatxFlags::BASIC_STATS)
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    match statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, StatxFlags::BASIC_STATS) {
+        // A kernel that mounts nothing by itself may not know what that is (gVisor's of 2022).
+        Err(Errno::INVAL) => statx(dir, name, flags, StatxFlags::BASIC_STATS),
+        looked => looked,
+    }
+}
+
+/// How entries that something is mounted on are known.
+enum Mounts {
+    /// The kernel says so of each.
+    Told,
+    /// It does not (gVisor's). What its list of mounts leads to, by device and inode.
+    Listed(Vec<Inode>),
+}
+
+type Inode = (u32, u32, u64);
+
+fn inode(stat: &Statx) -> Inode {
+    (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
+}
+
+impl Mounts {
+    fn look(root: &Statx) -> io::Result<Mounts> {
+        if root.stx_attributes_mask.bits() & MOUNT_ROOT != 0 {
+            return Ok(Mounts::Told);
+        }
+        let list = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let places = list.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| *place != "/");
+        let places = places.filter_map(|place| CString::new(unescaped(place)).ok());
+        // One that cannot be looked at is below another one.
+        let found = places.filter_map(|place| look(CWD, &place).ok()).map(|stat| inode(&stat));
+        Ok(Mounts::Listed(found.collect()))
+    }
+
+    fn is_root(&self, stat: &Statx) -> bool {
+        match self {
+            Mounts::Told => stat.stx_attributes.bits() & MOUNT_ROOT != 0,
+            Mounts::Listed(inodes) => inodes.contains(&inode(stat)),
+        }
+    }
+}
+
+/// A path as the kernel writes it in its list of mounts: what would end a word there is a number in base 8.
+fn unescaped(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        let number = digits
+            .map(|digits| digits.iter().fold(0_u32, |number, digit| number * 8 + u32::from(digit - b'0')));
+        match number.and_then(|number| u8::try_from(number).ok()) {
+            Some(number) => {
+                bytes.push(number);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    bytes
 }
 
 fn facts(stat: &Statx) -> Facts {
@@ -291,12 +359,12 @@ fn open(root: &OwnedFd, mut path: &[u8]) -> io::Result<OwnedFd> {
     let mut at = None;
     while path.len() > PATH_MAX {
         let cut = path[..PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
-        let dir = openat2(at.as_ref().unwrap_or(root), &path[..cut], DIRECTORY, Mode::empty(), WITHIN)?;
+        let dir = within(at.as_ref().unwrap_or(root), &path[..cut], DIRECTORY)?;
         at = Some(dir);
         path = &path[cut + 1..];
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    Ok(openat2(at.as_ref().unwrap_or(root), path, flags, Mode::empty(), WITHIN)?)
+    Ok(within(at.as_ref().unwrap_or(root), path, flags)?)
 }
 
 /// Whether a name does not lead any more to what it led to a moment ago.
@@ -331,5 +399,27 @@ impl Attributes {
             }
         }
         Ok(attributes_hash(counted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_mounts_are_read_as_they_are_called() {
+        assert_eq!(unescaped(r"/a\040b\134c"), b"/a b\\c");
+        assert_eq!(unescaped(r"/plain\9\777"), br"/plain\9\777");
+    }
+
+    #[test]
+    fn mounts_are_found_by_the_list_as_by_what_the_kernel_says() {
+        let mut silent = look(CWD, c"/").unwrap();
+        silent.stx_attributes_mask = rustix::fs::StatxAttributes::empty();
+        let listed = Mounts::look(&silent).unwrap();
+        for path in [c"/proc", c"/dev", c"/usr/bin", c"/etc/passwd"] {
+            let stat = look(CWD, path).unwrap();
+            assert_eq!(listed.is_root(&stat), Mounts::Told.is_root(&stat), "{path:?}");
+        }
     }
 }

@@ -315,7 +315,7 @@ fn beneath(dir: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)
+    crate::resolve::open(dir, path, flags, Mode::empty(), resolve)
 }
 
 fn make_dirs(into: BorrowedFd<'_>, parts: &[&OsStr], name: &Path) -> io::Result<OwnedFd> {

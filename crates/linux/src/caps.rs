@@ -117,7 +117,11 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
 
 fn keep(bits: u64) -> io::Result<()> {
     let kept = CapabilitySet::from_bits_retain(bits);
-    clear_ambient_capability_set()?;
+    match clear_ambient_capability_set() {
+        // A kernel that does not know of them has none (gVisor's). Others empty them with the inheritable ones, below.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
     set_capabilities(
         None,
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },

@@ -27,8 +27,11 @@ pub fn lend_user(uid: u32) -> io::Result<()> {
 /// Accesses files as this user and group from now on. The kernel takes the file capabilities away while it is not 0.
 pub fn set_fs_user(uid: u32, gid: u32) -> io::Result<()> {
     for (call, id) in [(libc::SYS_setfsgid, gid), (libc::SYS_setfsuid, uid)] {
-        // SAFETY: the call takes one number and cannot fail; it answers with the id before.
-        unsafe { libc::syscall(call, id) };
+        // SAFETY: the call takes one number; it answers with the id before, and fails only where the kernel has no such call.
+        let before = unsafe { libc::syscall(call, id) };
+        if before < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+            return lend_effective(uid, gid);
+        }
         // SAFETY: as above; an invalid id changes nothing, so this reads the present one.
         let now = unsafe { libc::syscall(call, u32::MAX) };
         if now as u32 != id {
@@ -36,6 +39,18 @@ pub fn set_fs_user(uid: u32, gid: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The same for kernels without users for files alone (gVisor's): all that this thread does, it does as this user meanwhile.
+/// Its real and saved ids stay, so that the way back is open and nobody else may signal it.
+fn lend_effective(uid: u32, gid: u32) -> io::Result<()> {
+    let same = u32::MAX;
+    // SAFETY: the call takes three numbers.
+    let user = || check(unsafe { libc::syscall(libc::SYS_setresuid, same, uid, same) });
+    // SAFETY: the call takes three numbers.
+    let group = || check(unsafe { libc::syscall(libc::SYS_setresgid, same, gid, same) });
+    // Who is not root may not change his group.
+    if uid == 0 { user().and_then(|()| group()) } else { group().and_then(|()| user()) }
 }
 
 /// The permission bits that new files lack, set for the whole process.

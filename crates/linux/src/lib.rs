@@ -20,6 +20,7 @@ pub mod mount;
 pub mod namespace;
 pub mod process;
 pub mod reach;
+pub mod resolve;
 pub mod seccomp;
 pub mod spawn;
 pub mod terminal;

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
 use crate::mount;
+use crate::process::Child;
 
 /// Be born in the cgroup whose directory is named. (libc's constant of this name is cut to 32 bits.)
 pub(crate) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -45,13 +46,8 @@ impl Flags {
 pub enum Fork {
     /// The new one.
     Child,
-    /// The old one.
-    Parent {
-        /// The new one's number as seen by the old one.
-        pid: i32,
-        /// The new one.
-        pidfd: OwnedFd,
-    },
+    /// The old one, with the new one as it sees it.
+    Parent(Child),
 }
 
 /// Forks this single-threaded process into new namespaces, and into a cgroup of the v2 tree.
@@ -73,8 +69,8 @@ pub fn fork_into(namespaces: Flags, cgroup: Option<BorrowedFd<'_>>) -> io::Resul
     match pid {
         ..0 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
-        // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
-        _ => Ok(Fork::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        // SAFETY: the kernel wrote through this place; volatile, because the compiler cannot know.
+        _ => Ok(Fork::Parent(Child::new(pid as i32, unsafe { std::ptr::read_volatile(&pidfd) }))),
     }
 }
 
@@ -91,12 +87,23 @@ pub fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
     // SAFETY: as in `fork_into`; the guest has one thread too.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+    if pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+        // As where commands are started: it may be that the kernel has no descriptors of processes.
+        args.flags &= !(libc::CLONE_PIDFD as u64);
+        args.pidfd = 0;
+        // SAFETY: as above.
+        pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+    }
+    if pid < 0 && cgroup.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        // SAFETY: as above: a fork, which has no stack, no places to write to and no storage of threads.
+        pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    }
     match pid {
         ..0 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
-        // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
-        _ => Ok(Fork::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        // SAFETY: the kernel wrote through this place; volatile, because the compiler cannot know.
+        _ => Ok(Fork::Parent(Child::new(pid as i32, unsafe { std::ptr::read_volatile(&pidfd) }))),
     }
 }
 

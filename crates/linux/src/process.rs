@@ -1,7 +1,7 @@
 //! Processes that exist: waiting for their end, signalling them, looking at them.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
@@ -32,6 +32,45 @@ pub fn fix_addresses() -> io::Result<()> {
     // SAFETY: the call takes a number.
     let before = unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
     if before < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A child that nobody has collected yet: until then, its number is nobody else's.
+#[derive(Debug)]
+pub struct Child {
+    /// Its number in our namespace.
+    pub pid: i32,
+    /// The process itself. Some kernels have no descriptors of processes (gVisor's): there its number has to do.
+    pidfd: Option<OwnedFd>,
+}
+
+impl Child {
+    /// What clone3 has just made, and the descriptor that it has given us, unless it could not.
+    pub(crate) fn new(pid: i32, pidfd: i32) -> Child {
+        // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
+        let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+        Child { pid, pidfd }
+    }
+
+    /// What can be waited for until it has ended. Without it, a signal has to tell (SIGCHLD).
+    pub fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Sends it a signal. If it has ended already, that is no error.
+    pub fn signal(&self, number: i32) -> io::Result<()> {
+        match &self.pidfd {
+            Some(pidfd) => signal(pidfd.as_fd(), number),
+            None => signal_pid(self.pid, number),
+        }
+    }
+
+    /// Collects it, if it has ended. `None`: it runs on. Once collected, it is not to be asked for anything more.
+    pub fn reap(&self) -> io::Result<Option<Ended>> {
+        match &self.pidfd {
+            Some(pidfd) => reap(pidfd.as_fd()),
+            None => reap_pid(self.pid),
+        }
+    }
 }
 
 /// Collects a child that has ended. `None`: it runs on.

@@ -6,9 +6,10 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::namespace::{CLONE_INTO_CGROUP, Flags};
+use crate::process::Child;
 use crate::seccomp::Program;
 
 /// Everything about a command that the kernel is told. The descriptors stay the caller's.
@@ -90,15 +91,6 @@ pub struct SpawnError {
     pub source: io::Error,
 }
 
-/// A command that runs.
-#[derive(Debug)]
-pub struct Child {
-    /// Its number in our namespace.
-    pub pid: i32,
-    /// The process itself.
-    pub pidfd: OwnedFd,
-}
-
 #[repr(C)]
 struct Outcome {
     stage: Stage,
@@ -156,29 +148,64 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
         args.set_tid = std::ptr::from_ref(pid) as u64;
         args.set_tid_size = 1;
     }
-    let pid = clone_and_run(&mut args, &mut errand);
+    let mut pid = clone_and_run(Call::new(&mut args), &mut errand);
+    if pid == -i64::from(libc::EINVAL) {
+        // A kernel without descriptors of processes says no more than that; so does one that minds something else, again.
+        args.flags &= !(libc::CLONE_PIDFD as u64);
+        args.pidfd = 0;
+        pid = clone_and_run(Call::new(&mut args), &mut errand);
+    }
+    if pid == -i64::from(libc::ENOSYS)
+        && let Some(older) = Call::older(&args)
+    {
+        pid = clone_and_run(older, &mut errand);
+    }
     let fail = |stage, errno| SpawnError { stage, source: io::Error::from_raw_os_error(errno) };
     if pid < 0 {
         return Err(fail(Stage::Clone, -pid as i32));
     }
-    // SAFETY: the kernel has just given us this descriptor and nobody else knows of it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    // SAFETY: the kernel wrote through this place; volatile, because the compiler cannot know.
+    let child = Child::new(pid as i32, unsafe { std::ptr::read_volatile(&pidfd) });
     // SAFETY: the child wrote through this place while we were suspended; volatile, because the compiler cannot know.
     let errno = unsafe { std::ptr::read_volatile(&errand.outcome.errno) };
     if errno != 0 {
         // SAFETY: as above.
         let stage = unsafe { std::ptr::read_volatile(&errand.outcome.stage) };
-        let _ = crate::process::reap(std::os::fd::AsFd::as_fd(&pidfd));
+        let _ = child.reap();
         return Err(fail(stage, errno));
     }
-    Ok(Child { pid: pid as i32, pidfd })
+    Ok(child)
+}
+
+/// A call that makes a process, and its first two arguments. The others of the older one are none.
+struct Call {
+    number: libc::c_long,
+    first: u64,
+    second: u64,
+}
+
+impl Call {
+    fn new(args: &mut libc::clone_args) -> Call {
+        let size = size_of::<libc::clone_args>() as u64;
+        Call { number: libc::SYS_clone3, first: std::ptr::from_mut(args) as u64, second: size }
+    }
+
+    /// The same by `clone`, for kernels without clone3 (gVisor's of 2022): as far as that can say it.
+    fn older(args: &libc::clone_args) -> Option<Call> {
+        let plain = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64;
+        if args.flags & !plain != 0 || args.set_tid_size != 0 {
+            return None;
+        }
+        let flags = args.flags & !(libc::CLONE_PIDFD as u64) | args.exit_signal;
+        Some(Call { number: libc::SYS_clone, first: flags, second: args.stack + args.stack_size })
+    }
 }
 
 /// Makes the call. In the new process, on its own stack, runs the errand; it never comes back from there.
 #[cfg(target_arch = "x86_64")]
-fn clone_and_run(args: &mut libc::clone_args, errand: &mut Errand<'_>) -> i64 {
+fn clone_and_run(call: Call, errand: &mut Errand<'_>) -> i64 {
     let result: i64;
-    // SAFETY: the new process runs on the stack named in `args`, which is ours, aligned to 16 bytes and large enough.
+    // SAFETY: the new process runs on the stack that the call names, which is ours, aligned to 16 bytes and large enough.
     // It enters `child`, which never returns. CLONE_VFORK keeps us here until it has executed or ended, so
     // everything that `errand` points at outlives its use. The old process sees an ordinary system call, which
     // clobbers rcx and r11 only.
@@ -192,9 +219,12 @@ fn clone_and_run(args: &mut libc::clone_args, errand: &mut Errand<'_>) -> i64 {
             "call r13",
             "ud2",
             "2:",
-            inlateout("rax") libc::SYS_clone3 => result,
-            in("rdi") std::ptr::from_mut(args),
-            in("rsi") size_of::<libc::clone_args>(),
+            inlateout("rax") call.number => result,
+            in("rdi") call.first,
+            in("rsi") call.second,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
             in("r12") std::ptr::from_mut(errand),
             in("r13") child as extern "C" fn(*mut Errand<'_>) -> !,
             out("rcx") _,
@@ -419,8 +449,9 @@ mod tests {
         drop(write);
         let mut text = String::new();
         File::from(read).read_to_string(&mut text).unwrap();
-        assert!(crate::process::wait_end(child.pidfd.as_fd(), Duration::from_secs(10)).unwrap());
-        let ended = crate::process::reap(child.pidfd.as_fd()).unwrap().unwrap();
+        let end = child.end().expect("this kernel has descriptors of processes");
+        assert!(crate::process::wait_end(end, Duration::from_secs(10)).unwrap());
+        let ended = child.reap().unwrap().unwrap();
         Ok((text, ended.how))
     }
 

@@ -38,8 +38,8 @@ pub const LANDING_SOCKET: &str = "guest";
 /// Who bridges are (`glass-guest bridge`): nobody else in the box, so that no process of the box can touch them or come to
 /// the guest as they do.
 pub const LANDING_USER: u32 = 65_533;
-/// The step that fails on a kernel without what the guest needs.
-pub const KERNEL: &str = "kernel";
+/// What begins the word of a guest that its kernel does not set one of the limits of each process.
+pub const UNLIMITED: &str = "process limits";
 /// What a bridge says first, when it has reached the guest.
 pub const BRIDGE_STANDS: u8 = b'!';
 

@@ -251,15 +251,24 @@ pub enum Level {
     Reduced,
     /// Every wall that this kernel has: all namespaces, no capabilities, Landlock, the system call filter.
     Full,
+    /// As much, and a kernel in user space between it and the host's: that of gVisor, through an engine.
+    Gvisor,
+    /// As much, in a machine of its own: that of Kata, through an engine.
+    Vm,
 }
 
 impl Level {
+    /// All of them, weakest first.
+    const ALL: [Level; 5] = [Level::None, Level::Reduced, Level::Full, Level::Gvisor, Level::Vm];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Level::None => "none",
             Level::Reduced => "reduced",
             Level::Full => "full",
+            Level::Gvisor => "gvisor",
+            Level::Vm => "vm",
         }
     }
 }
@@ -268,14 +277,12 @@ impl std::str::FromStr for Level {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Level> {
-        [Level::None, Level::Reduced, Level::Full].into_iter().find(|level| level.name() == text).ok_or_else(
-            || {
-                Error::new(
-                    ErrorKind::Invalid,
-                    format!("{text:?} is no level; say `full`, `reduced` or `none`"),
-                )
-            },
-        )
+        Level::ALL.into_iter().find(|level| level.name() == text).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                format!("{text:?} is no level; say `vm`, `gvisor`, `full`, `reduced` or `none`"),
+            )
+        })
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) async fn remove(sandbox: &Sandbox, signals: &mut Signals) -> Result<(
 /// A box that is less than it could be says so when it is made.
 fn warning(info: &SandboxInfo) -> Option<String> {
     match info.level {
-        Level::Full => None,
+        Level::Full | Level::Gvisor | Level::Vm => None,
         Level::Reduced => Some(format!("the box's isolation is reduced: {}", info.missing.join("; "))),
         Level::None => Some("the box has no isolation: what runs in it can do all that you can".to_owned()),
     }

@@ -61,7 +61,7 @@ fn lines(number: usize, report: &RuntimeReport) -> Vec<String> {
         lines.push(String::new());
     }
     let level = match report.level {
-        Level::Full => report.level.green().to_string(),
+        Level::Full | Level::Gvisor | Level::Vm => report.level.green().to_string(),
         Level::Reduced => report.level.yellow().to_string(),
         Level::None => report.level.red().to_string(),
     };

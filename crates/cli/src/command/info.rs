@@ -126,7 +126,7 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.extend((!info.labels.is_empty()).then(|| ("labels", labels(info))));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut lines = table::wrapped(&rows, terminal::width());
-    if info.level != Level::Full {
+    if info.level < Level::Full {
         lines.push("missing".bold().to_string());
         let missing: Vec<Vec<String>> = info.missing.iter().map(|what| vec![format!("  {what}")]).collect();
         lines.extend(table::wrapped(&missing, terminal::width()));

@@ -285,7 +285,7 @@ impl Agent {
         let Some(exec) = self.execs.get(&exec) else {
             return self.no_such_exec(n, stream, exec);
         };
-        let result = match &exec.pidfd {
+        let result = match &exec.process {
             // An interrupt is for what the code waits for, too, as from a terminal.
             None if exec.run.is_some() && exec.main.is_none() => {
                 match tree || signal == rustix::process::Signal::INT.as_raw() {
@@ -295,7 +295,7 @@ impl Agent {
             }
             None => Ok(()),
             Some(_) if tree => process::signal_group(exec.pid, signal),
-            Some(pidfd) => process::signal(pidfd.as_fd(), signal),
+            Some(process) => process.signal(signal),
         };
         match result {
             Ok(()) => self.reply(n, stream, &Reply::Ok),
@@ -456,8 +456,9 @@ impl Agent {
         let mark = self.tracker.prepare()?;
         let job = files::Job { op, groups: account.groups.clone(), ids };
         match job.start(mark.cgroup(), &self.enter) {
-            Ok((pid, pidfd, stdio)) => {
-                let mut exec = Exec::worker(id, pid, pidfd, stdio, (n, stream), mark);
+            Ok((child, stdio)) => {
+                let pid = child.pid;
+                let mut exec = Exec::worker(id, child, stdio, (n, stream), mark);
                 exec.readers.push(Reader {
                     connection: n,
                     stream,
@@ -466,8 +467,8 @@ impl Agent {
                     follow: true,
                     waited_for: true,
                 });
-                if let Some(pidfd) = &exec.pidfd {
-                    watch(&self.epoll, pidfd.as_fd(), Cause::Exit(id))?;
+                if let Some(end) = exec.process.as_ref().and_then(Child::end) {
+                    watch(&self.epoll, end, Cause::Exit(id))?;
                 }
                 self.execs.insert(id, exec);
                 self.watch_outputs(id)?;

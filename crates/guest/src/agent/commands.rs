@@ -16,13 +16,13 @@ enum PipeRead {
 }
 
 impl Agent {
-    /// Children that are nobody's command: orphans of the box. A command's main process is left to its own
-    /// descriptor, so that its status is never lost here.
+    /// Children that are nobody's command: orphans of the box. A command's main process is never collected as one of them,
+    /// so that its status is not lost; where it has no descriptor, this is how its end is known.
     pub(super) fn reap_strangers(&mut self) -> Result<()> {
         let mut buffer = [0; 1024];
         while rustix::io::read(&self.signals, &mut buffer[..]).is_ok_and(|n| n == buffer.len()) {}
         while let Some(pid) = process::peek_ended()? {
-            let is_its = |exec: &&Exec| exec.main.is_none() && exec.pidfd.is_some() && exec.pid == pid;
+            let is_its = |exec: &&Exec| exec.main.is_none() && exec.process.is_some() && exec.pid == pid;
             match (self.execs.values().find(is_its), self.context_of(pid)) {
                 (Some(exec), _) => self.main_ended(exec.id)?,
                 (None, Some(number)) => self.context_ended(number)?,
@@ -57,8 +57,8 @@ impl Agent {
                     waited_for: !spec.background,
                 });
                 let pid = exec.pid as u32;
-                if let Some(pidfd) = &exec.pidfd {
-                    watch(&self.epoll, pidfd.as_fd(), Cause::Exit(id))?;
+                if let Some(end) = exec.process.as_ref().and_then(Child::end) {
+                    watch(&self.epoll, end, Cause::Exit(id))?;
                 }
                 self.execs.insert(id, exec);
                 self.watch_outputs(id)?;
@@ -106,8 +106,8 @@ impl Agent {
                 let marked = exec.mark.as_mut().map_or(Ok(()), |mark| self.tracker.started(mark, exec.pid));
                 if let Err(e) = marked {
                     // What cannot be told from others could not be killed for certain: it must not run.
-                    if let Some(pidfd) = &exec.pidfd {
-                        let _ = process::signal(pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+                    if let Some(process) = &exec.process {
+                        let _ = process.signal(rustix::process::Signal::KILL.as_raw());
                     }
                     let message = format!("its processes cannot be told from others: {e}");
                     return Err(not_started(NotStarted::Other, message));
@@ -191,8 +191,8 @@ impl Agent {
         if let Some(mark) = &exec.mark {
             self.tracker.kill(mark)?;
         }
-        if let Some(pidfd) = &exec.pidfd {
-            process::signal(pidfd.as_fd(), rustix::process::Signal::KILL.as_raw())?;
+        if let Some(process) = &exec.process {
+            process.signal(rustix::process::Signal::KILL.as_raw())?;
         }
         // Nothing is lost by a reader that was too slow: what is in the pipes is read at the end.
         self.watch_outputs(id)
@@ -255,10 +255,12 @@ impl Agent {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.main.is_none()) else {
             return Ok(());
         };
-        let Some(pidfd) = &exec.pidfd else { return Ok(()) };
-        let Some(ended) = process::reap(pidfd.as_fd())? else { return Ok(()) };
-        let _ = epoll::delete(&self.epoll, pidfd.as_fd());
-        exec.pidfd = None;
+        let Some(process) = &exec.process else { return Ok(()) };
+        let Some(ended) = process.reap()? else { return Ok(()) };
+        if let Some(end) = process.end() {
+            let _ = epoll::delete(&self.epoll, end);
+        }
+        exec.process = None;
         exec.main = Some(ended);
         exec.drain_until = Some(Instant::now() + Duration::from_millis(DRAIN_MS));
         exec.stdin = None;

@@ -117,7 +117,9 @@ impl Agent {
         };
         let number = self.next_context;
         self.next_context += 1;
-        watch(&self.epoll, process.pidfd.as_fd(), Cause::ContextEnd(number))?;
+        if let Some(end) = process.child.end() {
+            watch(&self.epoll, end, Cause::ContextEnd(number))?;
+        }
         watch(&self.epoll, process.line.as_fd(), Cause::ContextLine(number))?;
         let until = Instant::now() + Duration::from_millis(CONTEXT_START_MS);
         let context = Context {
@@ -156,7 +158,7 @@ impl Agent {
         };
         if let Err(e) = self.tracker.started(&mut mark, child.pid) {
             // What cannot be told from others could not be killed for certain: it must not run.
-            let _ = process::signal(child.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw());
+            let _ = child.signal(rustix::process::Signal::KILL.as_raw());
             return Err(io(e));
         }
         let ids = ids.filter(|&(uid, _)| uid != self.own_uid);
@@ -324,7 +326,7 @@ impl Agent {
         // What it said before comes first: its last run may have been over.
         self.context_line(number)?;
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
-        let Some(ended) = context.process.as_ref().map(|process| process::reap(process.pidfd.as_fd())) else {
+        let Some(ended) = context.process.as_ref().map(|process| process.child.reap()) else {
             return Ok(());
         };
         let Some(ended) = ended? else { return Ok(()) };
@@ -366,7 +368,7 @@ impl Agent {
         };
         let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
         let peak_bytes = peak_bytes(process.pid);
-        process::signal(process.pidfd.as_fd(), rustix::process::Signal::KILL.as_raw())?;
+        process.child.signal(rustix::process::Signal::KILL.as_raw())?;
         self.put_away(number, process, why)?;
         if let Some(exec) = busy.and_then(|id| self.execs.get_mut(&id)) {
             let id = exec.id;
@@ -383,7 +385,9 @@ impl Agent {
     fn put_away(&mut self, number: u64, process: Process, why: &str) -> Result<()> {
         // One that was closed is not watched any more.
         let _ = epoll::delete(&self.epoll, &process.line);
-        let _ = epoll::delete(&self.epoll, &process.pidfd);
+        if let Some(end) = process.child.end() {
+            let _ = epoll::delete(&self.epoll, end);
+        }
         self.tracker.kill(&process.mark)?;
         self.tracker.release(process.mark);
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };

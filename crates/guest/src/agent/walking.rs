@@ -51,10 +51,10 @@ impl Agent {
                 let done = crate::walk::serve(connection.fd(), stream);
                 process::exit_now(i32::from(done.is_err()));
             }
-            Ok(Fork::Parent { pid, .. }) => {
+            Ok(Fork::Parent(child)) => {
                 connection.paused = true;
                 listen(&self.epoll, connection, n, connection.watches_out)?;
-                self.walk = Some(Walk { pid, connection: n, stream });
+                self.walk = Some(Walk { pid: child.pid, connection: n, stream });
             }
             Err(e) => {
                 let message = format!("cannot start a process to walk through the box: {e}");

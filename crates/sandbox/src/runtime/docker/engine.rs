@@ -267,6 +267,12 @@ pub(super) fn has(info: &SystemInfo, name: &str) -> bool {
     info.security_options.iter().flatten().any(|option| option.split(',').any(|word| word == name))
 }
 
+/// Whether an engine keeps images and containers in containerd's store, by its snapshotters: those of today do.
+pub(super) fn has_snapshotter(info: &SystemInfo) -> bool {
+    let rows = info.driver_status.iter().flatten();
+    rows.flatten().any(|word| word.starts_with("io.containerd.snapshotter"))
+}
+
 /// Whether an engine that says this of itself gives containers other users.
 pub(super) fn remaps(info: &SystemInfo) -> bool {
     has(info, "name=userns") || has(info, "name=rootless")

@@ -239,8 +239,8 @@ impl Docker {
         let plan = Plan { fds: Vec::new(), steps: steps(), guest, fault: native::faults::current() };
         let ready = start::greet_far(stream, &plan).map_err(step_failed)?;
         missing.extend(ready.lacking.iter().cloned());
-        let info = self.engine.info()?;
-        let strength = probe::behind_kernel(ready.kernel.as_deref(), &info, missing);
+        let (info, runtime) = (self.engine.info()?, site.spec.engine_runtime.as_deref());
+        let strength = probe::behind_kernel(ready.kernel.as_deref(), runtime, &info, missing);
         super::check_level(site.spec, strength.level, &strength.missing)?;
         let name = &site.container.name;
         let pid = self.inspect(name)?.state.and_then(|state| state.pid).unwrap_or_default();
@@ -253,6 +253,9 @@ impl Docker {
             self.tie(tie)?;
         }
         let stream = ready.commit()?;
+        if self.has_own_kernel(runtime)? {
+            self.note_kept(&record.info)?;
+        }
         site.keep();
         Ok(Created { info: record.info, stream, pidfd: None })
     }

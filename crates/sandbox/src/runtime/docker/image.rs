@@ -154,12 +154,18 @@ impl Docker {
         Ok(dirs.into_iter().map(layers::of_directory).collect())
     }
 
-    /// The chain of an image that was committed of a box with this chain.
-    pub(super) fn chain_of_commit(&self, image: &str, before: &[String]) -> Result<Vec<String>> {
+    /// The chain of an image that was committed of a box with this chain. One that nothing of ours is mounted in has names of
+    /// ours in its files, where runtimes make them for what they mount: those are known where it is fetched.
+    pub(super) fn chain_of_commit(
+        &self,
+        image: &str,
+        before: &[String],
+        is_far: bool,
+    ) -> Result<Vec<String>> {
         let found = self.engine.ask("look at the image", async |docker| docker.inspect_image(image).await)?;
         let mut chain: Vec<String> =
             before.iter().filter(|name| layers::engine_of(name).is_none()).cloned().collect();
-        let is_read = !chain.iter().any(|name| layers::tree_of(name).is_some());
+        let is_read = !is_far && !chain.iter().any(|name| layers::tree_of(name).is_some());
         match self.readable_layers(&found)?.into_iter().next() {
             Some(top) if is_read => chain.insert(0, top),
             // What is not read whole is not read at all.

@@ -19,6 +19,7 @@
 //! | `far`, `bridge` | the same where the engine sees nothing of our files |
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
+//! | `kept` | whether the engine has what a box writes |
 //! | `unseen` | what boxes and images hold where no directory of the engine's can be read |
 //!
 //! The picture is of an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP,
@@ -30,6 +31,7 @@ mod engine;
 mod far;
 mod hull;
 mod image;
+mod kept;
 mod probe;
 mod profile;
 mod state;
@@ -48,9 +50,9 @@ use bollard::query_parameters::{
 use glasshouse_linux::cgroup::{self, Limits as CgroupLimits, Membership, Trees};
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::process::{Resource, getrlimit};
-use glasshouse_linux::{landlock, mount, process, seccomp};
+use glasshouse_linux::{landlock, mount, process, rustix, seccomp};
 use glasshouse_protocol::plan::{
-    FdRole, GuestConfig, KERNEL, NOBODY_AT_THE_DOOR, Plan, PlannedStep, Side, Step, Tracking,
+    FdRole, GuestConfig, NOBODY_AT_THE_DOOR, Plan, PlannedStep, Side, Step, Tracking,
 };
 use glasshouse_protocol::{Rlimit, RlimitKind};
 
@@ -218,12 +220,11 @@ impl Unmade {
 /// A plan that came to nothing, in words.
 fn step_failed(failed: Failed) -> Error {
     match failed {
-        Failed::Step(step) if step.step == KERNEL => {
-            let why = std::io::Error::from_raw_os_error(step.errno);
+        Failed::Step(step) if step.errno == rustix::io::Errno::NOSYS.raw_os_error() => {
             let message = format!(
-                "the kernel in the container does not have what the guest needs ({}: {why}): some runtimes of engines have \
-                 kernels of their own that lack it (gVisor); use the engine's default one, or one with Linux in it (Kata)",
-                step.on
+                "the kernel in the container does not have what the guest needs (step {}, {}): some runtimes of engines have \
+                 kernels of their own that lack something; use the engine's default one, or one with Linux in it (Kata)",
+                step.step, step.on
             );
             Error::new(ErrorKind::Unsupported, message)
         }
@@ -277,6 +278,7 @@ impl Docker {
 
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
         self.check_runtime(spec.engine_runtime.as_deref())?;
+        self.check_disk(spec.limits.disk_bytes)?;
         if spec.deterministic {
             let message = "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
                 (--deterministic): engines have no way to ask for that; use `native`";
@@ -361,10 +363,7 @@ impl Docker {
             }
             // Only asking tells whether the storage driver can, and it says so only here.
             Err(e) if hull.limits.disk_bytes.is_some() && e.kind() != ErrorKind::Unreachable => {
-                let message = format!(
-                    "cannot enforce a disk limit here: {e}; use an engine whose storage driver can (overlay2 on xfs with \
-                     project quotas, btrfs, zfs), or the runtime `native`, or go without"
-                );
+                let message = format!("cannot enforce a disk limit here: {e}; {}", probe::DISK_HINT);
                 Err(Error::new(ErrorKind::Unsupported, message).into())
             }
             Err(e) => Err(e.into()),

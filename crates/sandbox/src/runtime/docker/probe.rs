@@ -4,6 +4,7 @@ use std::path::Path;
 
 use bollard::models::SystemInfo;
 use glasshouse_linux::landlock;
+use glasshouse_protocol::plan::UNLIMITED;
 
 use super::{Docker, Strength, engine, hull};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,27 +12,56 @@ use crate::runtime::native;
 use crate::runtime::{Feature, RuntimeReport};
 use crate::spec::{Level, Limits, RuntimeKind};
 
-/// Runtimes of engines that run containers on a kernel of their own, or behind one in user space, by how they are called.
-const STRONGER: [&str; 4] = ["runsc", "kata", "io.containerd.runsc", "io.containerd.kata"];
+/// Runtimes of engines that run containers on a kernel of their own, or behind one in user space, by how they are called, and
+/// the level of what is behind it.
+const STRONGER: [(&str, Level); 4] = [
+    ("runsc", Level::Gvisor),
+    ("io.containerd.runsc", Level::Gvisor),
+    ("kata", Level::Vm),
+    ("io.containerd.kata", Level::Vm),
+];
 
 /// The wall between users of the box and of the host's kernel.
 const UIDS: &str = "own uid range";
 /// The wall between commands and devices of the host's kernel.
 const LANDLOCK: &str = "landlock";
 
-/// What is missing of a box whose kernel says that it is this release. One that is not the engine's machine's is a kernel of
-/// its own, whatever the runtime is called: then the walls within the machine's kernel are not those that count. One that is
-/// the same may be any, and proves nothing.
-pub(super) fn behind_kernel(release: Option<&str>, info: &SystemInfo, mut missing: Vec<String>) -> Strength {
+/// How strong a box is whose kernel says that it is this release, on a runtime of this name. One that is not the engine's
+/// machine's is a kernel of its own, whatever the runtime is called: then the walls within the machine's kernel are not those
+/// that count. One that is the same may be any, and proves nothing.
+pub(super) fn behind_kernel(
+    release: Option<&str>,
+    runtime: Option<&str>,
+    info: &SystemInfo,
+    mut missing: Vec<String>,
+) -> Strength {
     let machines = info.kernel_version.as_deref().filter(|release| !release.is_empty());
-    if let (Some(own), Some(machines)) = (release, machines)
-        && own != machines
-    {
-        missing.retain(|lack| !lack.starts_with(UIDS) && !lack.starts_with(LANDLOCK));
+    let is_own = matches!((release, machines), (Some(own), Some(machines)) if own != machines);
+    if is_own {
+        let counts = |lack: &String| ![UIDS, LANDLOCK, UNLIMITED].iter().any(|wall| lack.starts_with(wall));
+        missing.retain(counts);
     }
-    let level = if missing.is_empty() { Level::Full } else { Level::Reduced };
+    let level = match missing.is_empty() {
+        true if is_own => runtime.and_then(|name| promised(info, name)).unwrap_or(Level::Full),
+        true => Level::Full,
+        false => Level::Reduced,
+    };
     Strength { level, missing }
 }
+
+/// The level that a runtime of an engine's stands for, as far as its name or what is executed tells.
+fn promised(info: &SystemInfo, name: &str) -> Option<Level> {
+    let known = info.runtimes.iter().flatten().find(|(known, _)| *known == name);
+    // Whatever it is called there: what is executed says what it is.
+    let program = known.and_then(|(_, runtime)| Path::new(runtime.path.as_deref()?).file_name()?.to_str());
+    let level =
+        |name: &str| STRONGER.iter().find(|(known, _)| name.starts_with(known)).map(|(_, level)| *level);
+    program.and_then(level).or_else(|| level(name))
+}
+
+/// What to do for want of a disk limit.
+pub(super) const DISK_HINT: &str = "use an engine whose storage driver can (overlay2 on xfs with project quotas, btrfs, zfs), \
+                                    or the runtime `native`, or go without";
 
 /// Storage drivers that can bound what a container writes, whatever they stand on.
 const BOUNDING: [&str; 3] = ["btrfs", "zfs", "devicemapper"];
@@ -46,13 +76,20 @@ impl Docker {
     /// that passes descriptors leads into a container, and boxes are made as on an engine that sees nothing of ours.
     pub(super) fn has_own_kernel(&self, name: Option<&str>) -> Result<bool> {
         let Some(name) = name else { return Ok(false) };
+        Ok(promised(&self.engine.info()?, name).is_some())
+    }
+
+    /// Refuses a disk limit where the engine would say yes to it and not keep it. Where it says no, it does so itself.
+    pub(super) fn check_disk(&self, disk_bytes: Option<u64>) -> Result<()> {
+        if disk_bytes.is_none() {
+            return Ok(());
+        }
         let info = self.engine.info()?;
-        let known = info.runtimes.iter().flatten().find(|(known, _)| *known == name);
-        // Whatever it is called there: what is executed says what it is.
-        let program =
-            known.and_then(|(_, runtime)| Path::new(runtime.path.as_deref()?).file_name()?.to_str());
-        let mut names = [Some(name), program].into_iter().flatten();
-        Ok(names.any(|name| STRONGER.iter().any(|known| name.starts_with(known))))
+        if !engine::has_snapshotter(&info) {
+            return Ok(());
+        }
+        let message = format!("cannot enforce a disk limit here: {}; {DISK_HINT}", bounds_disks(&info).1);
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     /// Refuses a runtime of the engine's that it does not have.
@@ -102,6 +139,11 @@ fn bounds_disks(info: &SystemInfo) -> (bool, String) {
     let rows = info.driver_status.iter().flatten();
     let below = rows.filter(|row| row.first().is_some_and(|name| name == "Backing Filesystem"));
     let below = below.filter_map(|row| row.get(1)).next().map_or("unknown", String::as_str);
+    if engine::has_snapshotter(info) {
+        let detail =
+            format!("containerd's store ({driver}) takes a limit (--storage-opt) and does not keep it");
+        return (false, detail);
+    }
     if BOUNDING.contains(&driver) {
         return (true, format!("kept by the storage driver {driver}"));
     }
@@ -148,7 +190,9 @@ pub(super) fn probe(docker: &Docker) -> RuntimeReport {
         "storage",
         driver == "overlay2",
         driver.clone(),
-        (driver != "overlay2").then_some("digest, diff and recorded steps need the storage driver overlay2"),
+        (driver != "overlay2").then_some(
+            "digest, diff and recorded steps walk through the whole box; with the storage driver overlay2 they read what changed",
+        ),
     ));
     let (ok, detail) = bounds_disks(&info);
     let hint = "`--disk` needs overlay2 on xfs with project quotas, btrfs or zfs; or the runtime `native`";
@@ -175,6 +219,7 @@ pub(super) fn probe(docker: &Docker) -> RuntimeReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bollard::models::Runtime;
 
     #[test]
     fn only_a_kernel_that_is_another_one_is_a_wall() {
@@ -183,13 +228,40 @@ mod tests {
         for (release, level) in
             [(None, Level::Reduced), (Some("6.1.0-9"), Level::Reduced), (Some("4.4.0"), Level::Full)]
         {
-            assert_eq!(behind_kernel(release, &info, missing()).level, level, "{release:?}");
+            assert_eq!(behind_kernel(release, None, &info, missing()).level, level, "{release:?}");
         }
         let more = vec!["own uid range: x".to_owned(), "engine's filter: z".to_owned()];
-        let strength = behind_kernel(Some("4.4.0"), &info, more);
+        let strength = behind_kernel(Some("4.4.0"), Some("runsc"), &info, more);
         assert_eq!((strength.level, strength.missing.len()), (Level::Reduced, 1));
         // An engine that does not say which kernel it has proves nothing.
         let silent = SystemInfo::default();
-        assert_eq!(behind_kernel(Some("4.4.0"), &silent, missing()).level, Level::Reduced);
+        assert_eq!(behind_kernel(Some("4.4.0"), Some("runsc"), &silent, missing()).level, Level::Reduced);
+    }
+
+    #[test]
+    fn a_kernel_of_its_own_has_the_level_of_what_is_executed() {
+        let program = |path: &str| Runtime { path: Some(path.into()), ..Runtime::default() };
+        let runtimes = [
+            ("walled", "/usr/bin/runsc"),
+            ("runsc", "/usr/sbin/runc"),
+            ("machine", "/opt/kata/bin/kata-runtime"),
+            ("other", "/usr/bin/other"),
+        ];
+        let runtimes = runtimes.map(|(name, path)| (name.to_owned(), program(path))).into();
+        let info = SystemInfo {
+            kernel_version: Some("6.1.0-9".into()),
+            runtimes: Some(runtimes),
+            ..SystemInfo::default()
+        };
+        for (name, release, level) in [
+            ("walled", "4.4.0", Level::Gvisor),
+            ("walled", "6.1.0-9", Level::Full),
+            ("machine", "6.12.0", Level::Vm),
+            ("io.containerd.kata.v2", "6.12.0", Level::Vm),
+            ("other", "6.12.0", Level::Full),
+        ] {
+            let strength = behind_kernel(Some(release), Some(name), &info, Vec::new());
+            assert_eq!(strength.level, level, "{name} {release}");
+        }
     }
 }

@@ -131,6 +131,7 @@ impl Docker {
 
     pub(super) fn commit(&self, id: &str) -> Result<Taken> {
         let _turn = self.home.lock_box(id)?;
+        self.must_keep(id, "a snapshot")?;
         let record = self.whole(id)?;
         let container = self.container_of(id, record.info.generation)?;
         let held = self.hold(&record, Running::Stopped)?;
@@ -143,7 +144,8 @@ impl Docker {
         if let Some(held) = held {
             held.release(false)?;
         }
-        let chain = self.chain_of_commit(&committed?.id, &record.info.chain)?;
+        let is_far = self.home.is_far(id);
+        let chain = self.chain_of_commit(&committed?.id, &record.info.chain, is_far)?;
         Ok(Taken { method: Method::Commit, chain, processes })
     }
 
@@ -218,6 +220,7 @@ impl Docker {
     pub(super) fn end_but_keep(&self, id: &str) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
+        self.must_keep(id, "a box that is stopped")?;
         record.info.state = SandboxState::Stopped;
         self.home.write_record(&record)?;
         self.end_guest(&record.info)?;
