@@ -11,6 +11,7 @@ on_every_runtime!(
     state_stays_in_every_language,
     output_and_stdin_work_in_every_language,
     a_deadline_interrupts_every_language,
+    an_interrupt_hits_its_own_run_and_no_other,
     what_does_not_listen_is_killed_in_every_language,
     an_interpreter_that_ends_is_told_in_every_language,
     pipes_with_names_are_gone_when_a_run_has_begun,
@@ -119,6 +120,37 @@ async fn a_deadline_interrupts_every_language(sandbox: &Sandbox) {
         assert!(matches!(output.report.exit, Exit::Code { code: 1.. }), "{:?}", output.report);
         let output = run(sandbox, &context, words.get).await;
         assert_eq!(text(&output.stdout), "kept\n", "{output:?}");
+    }
+}
+
+/// Whenever it comes: before the code has begun, while it computes or waits, as it ends, and after.
+async fn an_interrupt_hits_its_own_run_and_no_other(sandbox: &Sandbox) {
+    for (language, endless, short) in [
+        (Language::Python, "while True: pass", "for i in range(2000): pass"),
+        (Language::Python, "import time\ntime.sleep(1000)", "print(1)"),
+        (Language::Javascript, "while (true) {}", "for (let i = 0; i < 1e5; i++) {}"),
+        (Language::Javascript, "await new Promise(() => {})", "await new Promise((r) => setTimeout(r, 1))"),
+        (Language::Bash, "while :; do :; done", "for i in 1 2 3; do :; done"),
+        (Language::Bash, "sleep 1000", "true"),
+    ] {
+        let context = context(sandbox, language).await;
+        let next = if language == Language::Bash { "echo next" } else { "print('next')" };
+        let next = if language == Language::Javascript { "console.log('next')" } else { next };
+        for round in 0..8 {
+            let exec = sandbox.run_code(&context, CodeSpec::new(endless)).await.unwrap();
+            sandbox.interrupt_context(&context.id).await.unwrap();
+            let output = within(endless, exec.collect()).await;
+            assert!(matches!(output.report.exit, Exit::Code { code: 1.. }), "{round}: {endless}: {output:?}");
+            // One that ends by itself just then has ended, one way or the other.
+            let exec = sandbox.run_code(&context, CodeSpec::new(short)).await.unwrap();
+            for _ in 0..round {
+                sandbox.interrupt_context(&context.id).await.unwrap();
+            }
+            let output = within(short, exec.collect()).await;
+            assert!(matches!(output.report.exit, Exit::Code { .. }), "{round}: {short}: {output:?}");
+            let output = run(sandbox, &context, next).await;
+            assert_eq!(text(&output.stdout), "next\n", "{round}: after {short}: {output:?}");
+        }
     }
 }
 

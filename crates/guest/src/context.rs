@@ -14,6 +14,13 @@
 //! `begun N`, `done N CODE`. Whatever else it says, or more than a line's length without an end, ends it: it is as
 //! hostile as the code that it runs.
 //!
+//! A run is interrupted by SIGINT to the interpreter's group, as a terminal does it, so that what the code waits for is
+//! interrupted, too. It must hit this run and no other, so it is kept until the driver says that the run has begun, which a
+//! driver does when it would listen; and a driver that is between two runs does not. Node.js may lose a signal, and may die
+//! of one; its driver is told `interrupt N` as well, listens in a thread of its own, and stays deaf to the signal. A program
+//! that Bash or Node.js starts in just that moment does not hear of it, and they wait for it: so it is said again until it
+//! has helped. Python needs no second word: it does not wait on.
+//!
 //! For a run, the driver is given pipes for stdin, stdout, stderr and results, and the code, and puts the first three where
 //! its own are. So what C code and programs write that it starts comes as well, as it is written, and belongs to the run
 //! that it came from. Python takes descriptors from the line. Others cannot: they are told a directory in `/dev/shm`,
@@ -39,6 +46,9 @@ use crate::track::Mark;
 
 /// Bytes of what an interpreter says before it is there, of which the last line is told if it never is.
 const NOISE_BYTES: usize = 4096;
+/// How long code is given to end before it is interrupted again, and how often it is.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
+const INTERRUPTS_MAX: u32 = 50;
 /// Where the pipes of a run have names, where they need them.
 const NAMED_DIR: &str = "/dev/shm";
 
@@ -85,6 +95,11 @@ pub(crate) struct Process {
     noise: Option<OwnedFd>,
     /// The pipes of a run that has not begun, where they have names.
     named: Option<Named>,
+    /// Whether what it was handed has begun, and whether that is to be interrupted when it has.
+    begun: bool,
+    interrupt_due: bool,
+    /// When that is interrupted again, and how often yet.
+    again: Option<(Instant, u32)>,
 }
 
 /// A word of a driver's.
@@ -137,8 +152,31 @@ impl Context {
         }
     }
 
+    /// Interrupts what runs in it.
+    pub(crate) fn interrupt(&mut self) {
+        let (State::Busy(exec), Some(process)) = (&self.state, self.process.as_mut()) else { return };
+        process.again = (self.spec.language != Language::Python)
+            .then(|| (Instant::now() + INTERRUPT_AGAIN, INTERRUPTS_MAX));
+        // One that cannot be told is about to end, or the kill that follows will find it.
+        let _ = process.interrupt(*exec, self.spec.language);
+    }
+
+    /// Interrupts again what should have ended by now.
+    pub(crate) fn interrupt_again(&mut self, now: Instant) {
+        let (State::Busy(exec), Some(process)) = (&self.state, self.process.as_mut()) else { return };
+        let Some((_, left)) = process.again.filter(|(at, _)| *at <= now) else { return };
+        process.again = (left > 1).then_some((now + INTERRUPT_AGAIN, left - 1));
+        let _ = process.interrupt(*exec, self.spec.language);
+    }
+
     /// The next moment at which something has to be done about it.
     pub(crate) fn next_moment(&self) -> Option<Instant> {
+        let again = self.process.as_ref().and_then(|process| process.again).map(|(at, _)| at);
+        self.given_up_at().into_iter().chain(again).min()
+    }
+
+    /// The moment at which it is given up.
+    pub(crate) fn given_up_at(&self) -> Option<Instant> {
         let ends_by = self.process.as_ref().and_then(|process| process.ends_by.as_ref());
         let starts_by = match self.state {
             State::Starting(until) => Some(until),
@@ -199,8 +237,24 @@ impl Line {
 impl Process {
     pub(crate) fn new(child: Child, mark: Mark, line: Line, ids: Option<(u32, u32)>) -> Process {
         let (pid, noise) = (child.pid, Some(line.noise));
+        let line = line.ours;
         let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
-        Process { pid, child, mark, line: line.ours, ids, ends_by, closed, inbox, noise, named }
+        let (begun, interrupt_due, again) = (false, false, None);
+        Process {
+            pid,
+            child,
+            mark,
+            line,
+            ids,
+            ends_by,
+            closed,
+            inbox,
+            noise,
+            named,
+            begun,
+            interrupt_due,
+            again,
+        }
     }
 
     /// The next word, if a whole one has come. An error: it will never speak to us again, for this reason.
@@ -244,6 +298,7 @@ impl Process {
         fed: bool,
         null: BorrowedFd<'_>,
     ) -> io::Result<Ends> {
+        (self.begun, self.interrupt_due, self.again) = (false, false, None);
         match language {
             Language::Python => self.pass(exec, code, fed, null),
             _ => files::as_user(self.ids, || self.name(exec, code, fed))?,
@@ -294,9 +349,29 @@ impl Process {
         Ok(Ends { stdin, outputs, terminal: None })
     }
 
-    /// It has what it was handed.
-    pub(crate) fn has_begun(&mut self) {
+    /// It has what it was handed. Returns whether that is to be interrupted now.
+    pub(crate) fn has_begun(&mut self) -> bool {
         self.named = None;
+        self.begun = true;
+        std::mem::take(&mut self.interrupt_due)
+    }
+
+    /// It has done what it was handed.
+    pub(crate) fn is_done(&mut self) {
+        self.named = None;
+        self.again = None;
+    }
+
+    fn interrupt(&mut self, exec: u64, language: Language) -> io::Result<()> {
+        if !self.begun {
+            self.interrupt_due = true;
+            return Ok(());
+        }
+        if matches!(language, Language::Javascript | Language::Typescript) {
+            let word = format!("interrupt {exec}\n");
+            descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[])?;
+        }
+        process::signal_group(self.pid, rustix::process::Signal::INT.as_raw())
     }
 
     /// It is there: what it says from now on belongs to runs.

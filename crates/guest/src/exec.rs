@@ -75,8 +75,6 @@ pub(crate) struct Exec {
     pub(crate) before: Counters,
     /// The context that does its work, if it is a run of code.
     pub(crate) run: Option<Run>,
-    /// When it is interrupted again, and how often.
-    interrupt_next: Option<(Instant, u32)>,
 }
 
 /// The context that a run of code is in.
@@ -85,13 +83,7 @@ pub(crate) struct Run {
     pub(crate) context: u64,
     /// What the interpreter had used before.
     pub(crate) cpu_before: Duration,
-    /// The interpreter may miss an interrupt: it is said again until it has heard.
-    pub(crate) hard_of_hearing: bool,
 }
-
-/// How long code that may have missed an interrupt is given to end before it is interrupted again, and how often it is.
-const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
-const INTERRUPTS_MAX: u32 = 50;
 
 /// The streams that a command may write to.
 pub(crate) const OUTPUTS: usize = 3;
@@ -294,7 +286,6 @@ impl Exec {
             mark,
             before: Counters::default(),
             run: None,
-            interrupt_next: None,
         }
     }
 
@@ -358,40 +349,22 @@ impl Exec {
             return None;
         }
         let drain = if self.may_read() { self.drain_until } else { None };
-        let again = self.interrupt_next.filter(|_| self.main.is_none()).map(|(at, _)| at);
-        [self.deadline.filter(|_| self.cause.is_none()), self.kill_at, drain, again]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.deadline.filter(|_| self.cause.is_none()), self.kill_at, drain].into_iter().flatten().min()
     }
 
     /// Asks it to end, for a reason that becomes its end unless it has one already, and sets the moment when it will be
-    /// made to. Code is interrupted, so that its context lives on.
-    pub(crate) fn ask_to_end(&mut self, why: Exit, now: Instant) {
+    /// made to. Returns the run that has to be interrupted for that, if it is one: its context lives on.
+    pub(crate) fn ask_to_end(&mut self, why: Exit, now: Instant) -> Option<Run> {
         self.cause.get_or_insert(why);
         self.kill_at = Some(now + self.grace);
-        if !self.grace.is_zero() {
-            // Its group may be gone with only others of its tree alive; the kill will find those.
-            let _ = match self.run {
-                Some(_) => self.interrupt(now),
-                None => process::signal_group(self.pid, rustix::process::Signal::TERM.as_raw()),
-            };
+        if self.grace.is_zero() {
+            return None;
         }
-    }
-
-    /// Interrupts code: its group, as a terminal does it, so that what the code waits for is interrupted, too.
-    pub(crate) fn interrupt(&mut self, now: Instant) -> io::Result<()> {
-        let again = self.run.is_some_and(|run| run.hard_of_hearing);
-        self.interrupt_next = again.then_some((now + INTERRUPT_AGAIN, INTERRUPTS_MAX));
-        process::signal_group(self.pid, rustix::process::Signal::INT.as_raw())
-    }
-
-    /// Interrupts code again that should have ended by now.
-    pub(crate) fn interrupt_again(&mut self, now: Instant) {
-        let Some((_, left)) = self.interrupt_next.filter(|(at, _)| *at <= now) else { return };
-        self.interrupt_next = (left > 1).then_some((now + INTERRUPT_AGAIN, left - 1));
-        // It ends in this moment, or the kill will find it.
-        let _ = process::signal_group(self.pid, rustix::process::Signal::INT.as_raw());
+        if self.run.is_none() {
+            // Its group may be gone with only others of its tree alive; the kill will find those.
+            let _ = process::signal_group(self.pid, rustix::process::Signal::TERM.as_raw());
+        }
+        self.run
     }
 
     /// Writes the report.

@@ -285,14 +285,14 @@ impl Agent {
         let Some(exec) = self.execs.get(&exec) else {
             return self.no_such_exec(n, stream, exec);
         };
+        let run = exec.run.filter(|_| exec.main.is_none());
         let result = match &exec.process {
-            // An interrupt is for what the code waits for, too, as from a terminal.
-            None if exec.run.is_some() && exec.main.is_none() => {
-                match tree || signal == rustix::process::Signal::INT.as_raw() {
-                    true => process::signal_group(exec.pid, signal),
-                    false => process::signal_pid(exec.pid, signal),
-                }
+            None if run.is_some() && signal == rustix::process::Signal::INT.as_raw() => {
+                self.interrupt_run(run);
+                Ok(())
             }
+            None if run.is_some() && tree => process::signal_group(exec.pid, signal),
+            None if run.is_some() => process::signal_pid(exec.pid, signal),
             None => Ok(()),
             Some(_) if tree => process::signal_group(exec.pid, signal),
             Some(process) => process.signal(signal),

@@ -207,7 +207,7 @@ impl Agent {
         }
         self.guard_disk(now)?;
         self.give_up_dialling(now)?;
-        self.give_up_contexts(now)?;
+        self.context_moments(now)?;
         let due = |exec: &&Exec| self.has_moments(exec) && exec.next_moment().is_some_and(|at| at <= now);
         let ids: Vec<u64> = self.execs.values().filter(due).map(|exec| exec.id).collect();
         for id in ids {
@@ -217,10 +217,10 @@ impl Agent {
                 continue;
             }
             if exec.cause.is_none() && exec.deadline.is_some_and(|at| at <= now) {
-                exec.ask_to_end(Exit::TimedOut, now);
+                let run = exec.ask_to_end(Exit::TimedOut, now);
+                self.interrupt_run(run);
             }
-            exec.interrupt_again(now);
-            if exec.kill_at.is_some_and(|at| at <= now) {
+            if self.execs.get(&id).and_then(|exec| exec.kill_at).is_some_and(|at| at <= now) {
                 self.kill(id, Exit::TimedOut)?;
             }
         }

@@ -2,7 +2,7 @@
 
 use glasshouse_linux::process::{Ended, How};
 use glasshouse_protocol::limits::{CODE_BYTES_MAX, CONTEXT_NAME_MAX, CONTEXT_START_MS, CONTEXTS_MAX};
-use glasshouse_protocol::{Code, ContextSpec, Language};
+use glasshouse_protocol::{Code, ContextSpec};
 
 use super::*;
 use crate::context::{self, Context, Line, Process, State, Word};
@@ -55,13 +55,18 @@ impl Agent {
 
     pub(super) fn interrupt_context(&mut self, n: usize, stream: u32, id: &str) -> Result<()> {
         let Some(number) = self.context_called(id) else { return self.no_such_context(n, stream, id) };
-        if let Some(Context { state: State::Busy(exec), .. }) = self.contexts.get(&number)
-            && let Some(exec) = self.execs.get_mut(exec).filter(|exec| exec.main.is_none())
-        {
-            exec.interrupt(Instant::now())?;
+        if let Some(context) = self.contexts.get_mut(&number) {
+            context.interrupt();
         }
         self.reply(n, stream, &Reply::Ok);
         Ok(())
+    }
+
+    /// Interrupts what runs in a context.
+    pub(super) fn interrupt_run(&mut self, run: Option<Run>) {
+        if let Some(context) = run.and_then(|run| self.contexts.get_mut(&run.context)) {
+            context.interrupt();
+        }
     }
 
     pub(super) fn list_contexts(&mut self, n: usize, stream: u32) {
@@ -192,9 +197,7 @@ impl Agent {
         context.state = State::Busy(id);
         context.runs += 1;
         let cpu_before = process.cpu(self.tracker.cpu_us(&process.mark));
-        // Node.js forgets one that comes while a script of its returns.
-        let hard_of_hearing = matches!(code.language, Language::Javascript | Language::Typescript);
-        let run = Run { context: number, cpu_before, hard_of_hearing };
+        let run = Run { context: number, cpu_before };
         let pid = process.pid;
         let mut exec = Exec::in_context(id, spec, bounds, (pid, run), ends, (n, stream));
         exec.before = before;
@@ -280,11 +283,15 @@ impl Agent {
                         self.reply(n, stream, &Reply::Context(info));
                     }
                 }
-                (Word::Begun(exec), State::Busy(busy)) if exec == *busy => process.has_begun(),
+                (Word::Begun(exec), State::Busy(busy)) if exec == *busy => {
+                    if process.has_begun() {
+                        context.interrupt();
+                    }
+                }
                 (Word::Done { exec, code }, State::Busy(busy)) if exec == *busy => {
                     let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
                     let peak_bytes = peak_bytes(process.pid);
-                    process.has_begun();
+                    process.is_done();
                     context.state = State::Idle;
                     self.run_ended(exec, How::Code(code), cpu, peak_bytes)?;
                 }
@@ -405,7 +412,8 @@ impl Agent {
     pub(super) fn kill_run(&mut self, id: u64, run: Run, why: Exit) -> Result<()> {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.main.is_none()) else { return Ok(()) };
         if exec.kill_at.is_none() {
-            exec.ask_to_end(why, Instant::now());
+            let run = exec.ask_to_end(why, Instant::now());
+            self.interrupt_run(run);
             return self.watch_outputs(id);
         }
         let cause = exec.cause.clone().unwrap_or(why);
@@ -422,9 +430,10 @@ impl Agent {
         self.contexts.values().filter_map(Context::next_moment).min()
     }
 
-    /// Gives up those that are late.
-    pub(super) fn give_up_contexts(&mut self, now: Instant) -> Result<()> {
-        let is_late = |context: &Context| context.next_moment().is_some_and(|at| at <= now);
+    /// Interrupts again what has not heard it, and gives up those that are late.
+    pub(super) fn context_moments(&mut self, now: Instant) -> Result<()> {
+        self.contexts.values_mut().for_each(|context| context.interrupt_again(now));
+        let is_late = |context: &Context| context.given_up_at().is_some_and(|at| at <= now);
         let late: Vec<u64> = self.contexts.iter().filter(|(_, c)| is_late(c)).map(|(n, _)| *n).collect();
         for number in late {
             let closed =

@@ -31,11 +31,12 @@ while :; do
     IFS=' ' read -r -u 63 __glass_word __glass_exec __glass_fed __glass_dir || { [ "$?" -gt 128 ] && continue; builtin exit 0; }
     exec 62<"$__glass_dir/code" 1>"$__glass_dir/1" 2>"$__glass_dir/2"
     if [ "$__glass_fed" = 1 ]; then exec 0<"$__glass_dir/0"; fi
-    printf 'begun %s\n' "$__glass_exec" >&63
     trap '__glass_leave 130' INT
     __glass_busy=1
+    printf 'begun %s\n' "$__glass_exec" >&63
     . /proc/self/fd/62
     __glass_status=$? __glass_busy=
+    trap : INT
     if [ -n "$__glass_leaving" ]; then
         __glass_leaving=
         trap - DEBUG

@@ -1,12 +1,21 @@
 // The driver of a JavaScript or TypeScript context. It is told over descriptor 3 and lives in no file; see context.rs for
 // the words. Code is evaluated by V8's own REPL mode: `await` at the top, and `let` and `const` that stay and can be said again.
+//
+// Code runs in the main thread. A second thread listens on the line, hands runs over, and ends code that computes, as a
+// debugger would. Node.js itself does not survive that, so it must hit code only, and of the run that it is for:
+//
+//   main     RUNNING = serial ─▶ code ─▶ RUNNING = 0 ─▶ waits until THROUGH == ENDINGS, or is hit
+//   listener ENDINGS += 1 ─▶ RUNNING == serial? ──yes──▶ ends it, sees that it has ended ─▶ THROUGH = ENDINGS, `ended`
+//                                     └──no─────────────────────────────────────────────────▶
+//
+// Each says what it does before it looks at what the other does, so one of them always sees the other. Code that waits has left
+// the computing part, and hears of `ended`; what it computes after it has waited cannot be interrupted.
 
 (() => {
   const fs = require('fs');
-  const net = require('net');
   const util = require('util');
-  const vm = require('vm');
   const { Writable } = require('stream');
+  const { Worker, SHARE_ENV } = require('worker_threads');
   const { Session } = require('inspector');
   const { closeSync, openSync, readFileSync, writeSync } = fs;
   const { inspect } = util;
@@ -26,9 +35,11 @@
   }
 
   const TRACEBACK_CHARS_MAX = 65536;
-  const STALE_MS = 50;
-  let run = null; // {id, count, results, done}
-  let count = 0;
+  const [RUNNING, ENDINGS, THROUGH] = [0, 1, 2];
+  const shared = new Int32Array(new SharedArrayBuffer(12));
+  const { load, store } = Atomics;
+  let heard = 0; // of the endings
+  let run = null; // {serial, id, results, end}
 
   const session = new Session();
   session.connect();
@@ -119,20 +130,47 @@
   }
   process.exit = (code = process.exitCode ?? 0) => { throw new ProcessExit(Number(code) & 0xff); };
 
-  const finish = (code) => {
-    const { id, results } = run;
+  const say = (words) => writeAll(3, Buffer.from(`${words}\n`));
+
+  const conclude = () => {
+    const { id, results, end } = run;
     run = null;
     process.exitCode = undefined;
     put(0, '/dev/null', 'r');
     put(1, '/dev/null', 'w');
     put(2, '/dev/null', 'w');
     try { closeSync(results); } catch { /* the code has closed it */ }
-    line.write(`done ${id} ${code}\n`);
+    say(`done ${id} ${end}`);
+  };
+
+  // From here on, nothing is hit. Returns whether nothing was to be.
+  const settled = () => {
+    store(shared, RUNNING, 0);
+    while (load(shared, THROUGH) !== load(shared, ENDINGS)) { /* we are hit, or it comes through */ }
+    return load(shared, ENDINGS) === heard;
+  };
+
+  const finish = (code) => {
+    run.end = code;
+    if (settled()) conclude();
   };
 
   const fail = (error) => {
+    // What is being ended fails in all ways. It is told of when it is over.
+    if (load(shared, ENDINGS) !== heard) return;
     tellError(error);
     finish(error instanceof ProcessExit ? error.code : 1);
+  };
+
+  const ended = (serial, ending) => {
+    heard = ending;
+    if (run?.serial !== serial || !settled()) return;
+    if (run.end === null) {
+      renewStreams();
+      tellError(new Error('interrupted'));
+      run.end = 1;
+    }
+    conclude();
   };
 
   // What evaluate() answers with is a description; the value itself is handed over by one more call.
@@ -173,42 +211,30 @@
     }
   };
 
-  const evaluate = () => {
-    const mine = run;
-    session.post('Runtime.evaluate', {
-      expression: `${mine.code}\n//# sourceURL=cell-${mine.count}.js`,
-      replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
-    }, answered(mine));
-  };
-
-  globalThis.__glasshouse_evaluate = evaluate;
-  // Only what runs within a script of vm's can be interrupted while it computes.
-  const script = new vm.Script('__glasshouse_evaluate()', { filename: '[eval]' });
-  const start = (id, fed, dir) => {
-    count += 1;
+  const start = ({ serial, id, fed, dir }) => {
     const code = readFileSync(`${dir}/code`, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
-    run = { id, count, results: openSync(`${dir}/3`, 'w'), code: '', began: Date.now() };
+    run = { serial, id, results: openSync(`${dir}/3`, 'w'), end: null };
     stdin = null;
-    line.write(`begun ${id}\n`);
     const mine = run;
+    try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
+    say(`begun ${id}`);
+    store(shared, RUNNING, serial);
+    if (load(shared, ENDINGS) !== heard) return;
     try {
-      try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
-      mine.code = strip(code);
-      globalThis.__glasshouse_evaluate = evaluate;
-      script.runInThisContext({ breakOnSigint: true });
+      session.post('Runtime.evaluate', {
+        expression: `${strip(code)}\n//# sourceURL=cell-${serial}.js`,
+        replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
+      }, answered(mine));
+      settled();
     } catch (error) {
-      if (run !== mine) return;
-      const interrupted = error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
-      if (interrupted) renewStreams();
-      fail(interrupted ? new Error('interrupted') : error);
+      if (run === mine) fail(error);
     }
   };
 
-  // One that was for the run before comes when the next has just begun. Who means this one says it again.
-  process.on('SIGINT', () => { if (run && Date.now() - run.began > STALE_MS) fail(new Error('interrupted')); });
+  process.on('SIGINT', () => {}); // Who means us tells the listener.
   for (const event of ['uncaughtException', 'unhandledRejection']) {
     process.on(event, (error) => { try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ } });
   }
@@ -223,17 +249,57 @@
     get: () => (stdin ??= fs.createReadStream('', { fd: 0, autoClose: false })),
   });
 
-  const line = new net.Socket({ fd: 3, readable: true, writable: true });
-  let inbox = '';
-  line.setEncoding('utf8');
-  line.on('data', (text) => {
-    inbox += text;
-    for (let end = inbox.indexOf('\n'); end >= 0; end = inbox.indexOf('\n')) {
-      const [, id, fed, dir] = inbox.slice(0, end).split(' ');
-      inbox = inbox.slice(end + 1);
-      start(Number(id), fed === '1', dir);
-    }
+  const listen = () => {
+    const { Socket } = require('net');
+    const { Session } = require('inspector');
+    const { parentPort, workerData: { shared, RUNNING, ENDINGS, THROUGH } } = require('worker_threads');
+    const session = new Session();
+    session.connectToMainThread();
+    const ask = (method) => new Promise((answered) => { session.post(method, answered); });
+    let serial = 0;
+    let latest;
+    let busy = false;
+    const interrupt = async (mine) => {
+      busy = true;
+      const ending = Atomics.add(shared, ENDINGS, 1) + 1;
+      if (Atomics.load(shared, RUNNING) === mine) {
+        // The answer comes when it has ended, without having said so.
+        await ask('Runtime.terminateExecution');
+        Atomics.store(shared, RUNNING, 0);
+      }
+      busy = false;
+      Atomics.store(shared, THROUGH, ending);
+      parentPort.postMessage({ ended: mine, ending });
+    };
+    const words = {
+      run: (id, fed, dir) => {
+        serial += 1;
+        latest = id;
+        parentPort.postMessage({ serial, id, fed: fed === '1', dir });
+      },
+      interrupt: (id) => { if (id === latest && !busy) interrupt(serial); },
+    };
+    const line = new Socket({ fd: 3, readable: true, writable: false });
+    let inbox = '';
+    line.setEncoding('utf8');
+    line.on('data', (text) => {
+      inbox += text;
+      for (let end = inbox.indexOf('\n'); end >= 0; end = inbox.indexOf('\n')) {
+        const [word, ...rest] = inbox.slice(0, end).split(' ');
+        inbox = inbox.slice(end + 1);
+        words[word](...rest);
+      }
+    });
+    line.on('close', () => process.kill(process.pid, 'SIGKILL'));
+    parentPort.postMessage({ hello: true });
+  };
+
+  const listener = new Worker(`(${listen})()`, {
+    eval: true, env: SHARE_ENV, execArgv: [], workerData: { shared, RUNNING, ENDINGS, THROUGH },
   });
-  line.on('close', () => process.reallyExit(0));
-  line.write(`hello ${process.version.slice(1)}\n`);
+  listener.on('message', (message) => {
+    if (message.hello) say(`hello ${process.version.slice(1)}`);
+    else if (message.ended) ended(message.ended, message.ending);
+    else start(message);
+  });
 })();

@@ -324,10 +324,11 @@ def drive():
         if getattr_(sys.stderr, 'closed', True):
             sys.stderr = own_err if not own_err.closed else writer(2)
 
-    def attempt(source, count, own_code):
+    def attempt(source, count, begun, own_code):
         try:
             State.running = True
             try:
+                line.sendall(begun)
                 execute(source, count)
                 show_figures()
                 return 0
@@ -364,7 +365,7 @@ def drive():
         State.results = results
         fresh()
         try:
-            status = attempt(source.decode('utf-8', 'replace'), count, own_code)
+            status = attempt(source.decode('utf-8', 'replace'), count, b'begun %d\n' % exec_id, own_code)
         except KeyboardInterrupt_:
             # An interrupt that came as the run ended.
             status = 1
