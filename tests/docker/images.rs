@@ -3,14 +3,21 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
-use glasshouse_sandbox::{ErrorKind, Exit, Image, Sandbox, SandboxSpec, SnapshotOptions};
+use glasshouse_sandbox::{
+    Credentials, ErrorKind, Exit, Image, PullOptions, PullPhase, PullProgress, Sandbox, SandboxSpec,
+    SnapshotOptions,
+};
 use glasshouse_tests::{House, Mode};
 
 use crate::stage::{argv, perform, run, spec, stdout_of};
 
 /// A static program of this machine.
 const BUSYBOX: &str = "/usr/bin/busybox";
+/// The name `me` and the password `secret`, as Docker's config file and as a registry has them.
+const AUTH: &str = "bWU6c2VjcmV0";
+const HTPASSWD: &str = "me:$2b$05$0Ro6TppM3.1jf9GMHY8s8.aw2N.qKglwBHvuxvdcZStcRzym5nco6\n";
 
 /// A tree with nothing in it but one static program.
 fn bare(dir: &Path) -> std::path::PathBuf {
@@ -162,10 +169,21 @@ struct Registry {
 
 impl Registry {
     fn new(dir: &Path) -> Registry {
+        Registry::with(dir, "")
+    }
+
+    /// One that wants the name `me` and the password `secret`.
+    fn with_login(dir: &Path) -> Registry {
+        let file = dir.join("htpasswd");
+        std::fs::write(&file, HTPASSWD).unwrap();
+        Registry::with(dir, &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", file.display()))
+    }
+
+    fn with(dir: &Path, auth: &str) -> Registry {
         let config = dir.join("config.yml");
         let text = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
-             http: {{addr: \"127.0.0.1:0\"}}\n",
+             http: {{addr: \"127.0.0.1:0\"}}\n{auth}",
             dir.join("store").display()
         );
         std::fs::write(&config, text).unwrap();
@@ -217,6 +235,59 @@ fn the_engine_pulls_what_it_does_not_have() {
         );
         stage.house.destroy(sandbox.id()).await.unwrap();
         stage.engine.docker(&["rmi", &name]);
+    });
+}
+
+#[test]
+fn the_engine_pulls_with_our_login_and_tells_how_it_goes() {
+    perform(async |stage| {
+        let registry = Registry::with_login(stage.dir.path());
+        let name = format!("{}/team/private:1", registry.address);
+        let tree = bare(stage.dir.path());
+        // No layer that the engine has from elsewhere.
+        std::fs::write(tree.join("name"), &name).unwrap();
+        stage.engine.import(&tree, &name);
+        // Docker's own file, as `docker login` writes it.
+        let login = stage.dir.path().join("login");
+        std::fs::create_dir(&login).unwrap();
+        let auths = format!(r#"{{"auths": {{"{}": {{"auth": "{AUTH}"}}}}}}"#, registry.address);
+        std::fs::write(login.join("config.json"), auths).unwrap();
+        let config = login.to_str().unwrap();
+        for args in [&["--config", config, "push", &name][..], &["rmi", &name]] {
+            let done = stage.engine.docker(args);
+            assert!(done.status.success(), "{done:?}");
+        }
+        let error = stage.house.pull_engine_image(&name, PullOptions::default()).await.unwrap_err();
+        assert!(error.to_string().contains(&name), "{error}");
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let heard = steps.clone();
+        let (user, password) = ("me".into(), "secret".into());
+        let options = PullOptions {
+            credentials: Some(Credentials::Password { user, password }),
+            platform: Some("linux/amd64".into()),
+            progress: Some(Arc::new(move |step: PullProgress| heard.lock().unwrap().push(step.phase))),
+            ..PullOptions::default()
+        };
+        let pulled = stage.house.pull_engine_image(&name, options).await.unwrap();
+        assert!(pulled.digests.iter().any(|digest| digest.contains("/team/private@sha256:")), "{pulled:?}");
+        assert_eq!(pulled.platform, "linux/amd64");
+        assert_eq!(stage.house.engine_image(&name).await.unwrap(), Some(pulled));
+        assert_eq!(steps.lock().unwrap().last(), Some(&PullPhase::Done));
+        stage.engine.docker(&["rmi", &name]);
+
+        // The program finds the login by itself.
+        let mut house = House::new(Mode::Root);
+        house.engine = Some(stage.engine.host.clone());
+        let image = format!("docker-daemon:{name}");
+        let told = |args: &[&str]| {
+            let output = house.glass(args).env("DOCKER_CONFIG", config).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let run = ["run", "--runtime", "docker", "--image", &image, "--", "/busybox", "echo", "in"];
+        assert_eq!(told(&run), "in\n");
+        assert_eq!(told(&["image", "pull", &image]), format!("{image}\n"));
+        stage.engine.docker(&["rmi", "-f", &name]);
     });
 }
 

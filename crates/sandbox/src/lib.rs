@@ -53,7 +53,7 @@ pub use image::{
 };
 pub use ports::Tunnel;
 pub use replay::{Beginning, Ground, Jumped, Replay, ReplayOptions, Replayed, StepDone};
-pub use runtime::docker::{EngineSettings, EngineTls};
+pub use runtime::docker::{EngineImage, EngineSettings, EngineTls};
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};

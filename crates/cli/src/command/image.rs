@@ -1,11 +1,14 @@
 //! `glass image`: images that boxes are made from.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::pin::pin;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueHint};
-use glasshouse_sandbox::{ErrorKind, Image, ImageInfo, PullOptions, Sandboxes, Stop, registry_of};
+use glasshouse_sandbox::{
+    EngineImage, ErrorKind, Image, ImageInfo, PullOptions, Sandboxes, Stop, registry_of,
+};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -42,13 +45,15 @@ enum What {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Layers that are here are not fetched again. A pull that was broken off goes on where it stopped.
-Logins are taken from Docker's config file and the helpers that it names.
+Logins are taken from Docker's config file and the helpers that it names. docker-daemon:NAME is
+pulled by the Docker engine, for boxes with --runtime docker.
 
 Examples:
   glass image pull debian:12
-  glass image pull localhost:5000/mine --platform linux/arm64")]
+  glass image pull localhost:5000/mine --platform linux/arm64
+  glass image pull docker-daemon:debian:12")]
 struct Pull {
-    /// The image: NAME[:TAG], REGISTRY/NAME[:TAG] or NAME@DIGEST
+    /// The image: NAME[:TAG], REGISTRY/NAME[:TAG] or NAME@DIGEST, or docker-daemon: and such a name
     #[arg(value_name = "IMAGE")]
     name: String,
     /// For another kind of machine, like linux/arm64
@@ -118,6 +123,17 @@ impl Pull {
             ..PullOptions::default()
         };
         let mut signals = Signals::of(Part::default())?;
+        if let Some(name) = self.name.strip_prefix("docker-daemon:") {
+            if self.insecure {
+                bail!(
+                    "whether the engine talks to a registry without TLS is its own setting, `insecure-registries`"
+                );
+            }
+            return match pull_by_engine(global, &house, name, options, &mut signals).await? {
+                ControlFlow::Continue(image) => told_of_engine(global, name, &image),
+                ControlFlow::Break(signal) => Ok(signal_code(signal)),
+            };
+        }
         match pull(global, &house, &self.name, options, &mut signals).await? {
             Fetched::Image(info) => told(global, &info),
             Fetched::Stopped(signal) => Ok(signal_code(signal)),
@@ -131,10 +147,21 @@ impl Import {
         let mut signals = Signals::of(Part::default())?;
         let work = house.import_image_until(&stop, &self.path, self.name.as_deref());
         match until_told(work, &stop, &mut signals).await? {
-            Fetched::Image(info) => told(global, &info),
-            Fetched::Stopped(signal) => Ok(signal_code(signal)),
+            ControlFlow::Continue(info) => told(global, &info),
+            ControlFlow::Break(signal) => Ok(signal_code(signal)),
         }
     }
+}
+
+fn told_of_engine(global: &Global, name: &str, image: &EngineImage) -> Result<i32> {
+    let whole = format!("docker-daemon:{name}");
+    match global.json {
+        true => output::print_json(&json!({
+            "name": whole, "id": image.id, "digests": image.digests, "platform": image.platform,
+        }))?,
+        false => output::print([&whole])?,
+    }
+    Ok(0)
 }
 
 /// Says what came, and what did not come along.
@@ -253,6 +280,15 @@ pub(super) enum Fetched {
     Stopped(i32),
 }
 
+impl From<ControlFlow<i32, ImageInfo>> for Fetched {
+    fn from(done: ControlFlow<i32, ImageInfo>) -> Fetched {
+        match done {
+            ControlFlow::Continue(info) => Fetched::Image(Box::new(info)),
+            ControlFlow::Break(signal) => Fetched::Stopped(signal),
+        }
+    }
+}
+
 /// Pulls, with lines on the terminal. Whoever ends us leaves nothing half, and what was downloaded for the next time.
 async fn pull(
     global: &Global,
@@ -269,30 +305,49 @@ async fn pull(
         ..options
     };
     let fetched = until_told(house.pull_image(name, options), &stop, signals).await?;
-    if let Fetched::Stopped(_) = fetched {
+    if fetched.is_break() {
         global.say("stopped; the next `glass image pull` goes on with what was downloaded");
     }
-    Ok(fetched)
+    Ok(fetched.into())
 }
 
-/// Waits for work on an image, and for it to clean up if we are told to end. Whoever tells us twice need not wait.
-async fn until_told(
-    work: impl Future<Output = glasshouse_sandbox::Result<ImageInfo>>,
+/// The same of the Docker engine.
+async fn pull_by_engine(
+    global: &Global,
+    house: &Sandboxes,
+    name: &str,
+    options: PullOptions,
+    signals: &mut Signals,
+) -> Result<ControlFlow<i32, EngineImage>> {
+    let stop = Stop::default();
+    let options = PullOptions {
+        credentials: login::credentials(&registry_of(name)?)?,
+        progress: progress::lines(global.quiet),
+        stop: Some(stop.clone()),
+        ..options
+    };
+    until_told(house.pull_engine_image(name, options), &stop, signals).await
+}
+
+/// Waits for work on an image, and for it to clean up if we are told to end, by which signal. Whoever tells us twice need not
+/// wait.
+async fn until_told<T>(
+    work: impl Future<Output = glasshouse_sandbox::Result<T>>,
     stop: &Stop,
     signals: &mut Signals,
-) -> Result<Fetched> {
+) -> Result<ControlFlow<i32, T>> {
     let mut work = pin!(work);
     let mut ended_by = None;
     loop {
         tokio::select! {
             done = &mut work => return match (done, ended_by) {
-                (Ok(info), _) => Ok(Fetched::Image(Box::new(info))),
-                (Err(_), Some(signal)) => Ok(Fetched::Stopped(signal)),
+                (Ok(done), _) => Ok(ControlFlow::Continue(done)),
+                (Err(_), Some(signal)) => Ok(ControlFlow::Break(signal)),
                 (Err(error), None) => Err(error.into()),
             },
             told = signals.next() => if let Told::End(signal) = told {
                 if signals.insist() {
-                    return Ok(Fetched::Stopped(signal));
+                    return Ok(ControlFlow::Break(signal));
                 }
                 ended_by = Some(signal);
                 stop.stop();
@@ -309,7 +364,14 @@ pub(super) async fn fetch(
     signals: &mut Signals,
 ) -> Result<Option<Fetched>> {
     let info = match image {
-        Image::Host | Image::Directory(_) | Image::Snapshot(_) | Image::Engine(_) => return Ok(None),
+        Image::Host | Image::Directory(_) | Image::Snapshot(_) => return Ok(None),
+        Image::Engine(name) => {
+            if house.engine_image(name).await?.is_some() {
+                return Ok(None);
+            }
+            let pulled = pull_by_engine(global, house, name, PullOptions::default(), signals).await?;
+            return Ok(pulled.break_value().map(Fetched::Stopped));
+        }
         Image::Stored(name) => house.image(name).await?,
         Image::Remote(name) => match house.image(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -320,7 +382,7 @@ pub(super) async fn fetch(
         Image::OciArchive(path) | Image::DockerArchive(path) => {
             let stop = Stop::default();
             let work = house.import_image_until(&stop, path, None);
-            let fetched = until_told(work, &stop, signals).await?;
+            let fetched = until_told(work, &stop, signals).await?.into();
             if let Fetched::Image(info) = &fetched {
                 *image = Image::Stored(info.name.clone());
             }

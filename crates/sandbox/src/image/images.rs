@@ -7,6 +7,7 @@ use super::pull::{self, Halt, PullOptions, Stop};
 use super::store::{self, ImageInfo};
 use super::{Reference, commit, import};
 use crate::error::{ErrorKind, Result};
+use crate::runtime::docker::EngineImage;
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::records;
 use crate::spec::Image;
@@ -59,6 +60,19 @@ impl Sandboxes {
     /// One image that is here.
     pub async fn image(&self, name: &str) -> Result<ImageInfo> {
         store::image(self.home(), name)
+    }
+
+    /// An image that the Docker engine has, by its name there.
+    pub async fn engine_image(&self, name: &str) -> Result<Option<EngineImage>> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || house.containers().image(&name)).await
+    }
+
+    /// Has the Docker engine pull an image, with the login that we have for its registry. Whether it talks to that without TLS
+    /// is the engine's own setting.
+    pub async fn pull_engine_image(&self, name: &str, options: PullOptions) -> Result<EngineImage> {
+        let (house, name) = (self.clone(), name.to_owned());
+        blocking(move || house.containers().pull(&name, options)).await
     }
 
     /// What an image of the engine runs when nobody says what, by its name there. The engine fetches it if need be.

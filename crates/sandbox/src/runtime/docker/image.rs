@@ -15,8 +15,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 
 use bollard::models::{ImageConfig, ImageInspect};
 use bollard::query_parameters::{
-    CreateContainerOptions, CreateImageOptions, CreateImageOptionsBuilder, ListImagesOptions,
-    RemoveImageOptionsBuilder,
+    CreateContainerOptions, CreateImageOptions, ListImagesOptions, RemoveImageOptionsBuilder,
 };
 use futures_util::StreamExt;
 
@@ -25,7 +24,7 @@ use super::hull::LABEL_HOME;
 use super::{Container, Docker};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
-use crate::image::Base;
+use crate::image::{Base, PullOptions};
 use crate::snapshot::pack::{Form, Stack, pack};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{digest, layers};
@@ -52,9 +51,7 @@ impl Docker {
             return self.root_of_engine(name, base);
         }
         if let Some(image) = layers::engine_image(&base.chain) {
-            let known =
-                self.engine.ask_known("look for the image", async |docker| docker.inspect_image(image).await);
-            if known?.is_none() {
+            if self.look_for(image)?.is_none() {
                 let message = format!("the engine has no image {image} any more: somebody removed it");
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
@@ -74,15 +71,9 @@ impl Docker {
 
     /// An image of the engine, which fetches it if it has none of that name.
     fn have(&self, name: &str) -> Result<ImageInspect> {
-        let look =
-            || self.engine.ask_known("look for the image", async |docker| docker.inspect_image(name).await);
-        match look()? {
+        match self.look_for(name)? {
             Some(found) => Ok(found),
-            None => {
-                pull(&self.engine, name)?;
-                let gone = || Error::new(ErrorKind::NotFound, format!("the engine has no image {name}"));
-                look()?.ok_or_else(gone)
-            }
+            None => self.fetch(name, PullOptions::default()),
         }
     }
 
@@ -107,9 +98,7 @@ impl Docker {
     fn without_volumes(&self, of: ImageInspect) -> Result<ImageInspect> {
         let id = of.id.unwrap_or_default();
         let name = format!("{PLAIN}:{}", id.trim_start_matches("sha256:"));
-        let look =
-            || self.engine.ask_known("look for the image", async |docker| docker.inspect_image(&name).await);
-        if let Some(found) = look()? {
+        if let Some(found) = self.look_for(&name)? {
             return Ok(found);
         }
         let body = super::hull::idle(&self.home_name()?, &id);
@@ -137,7 +126,7 @@ impl Docker {
         let lost = || {
             Error::new(ErrorKind::Failed, format!("the engine took the image {name} and does not have it"))
         };
-        look()?.ok_or_else(lost)
+        self.look_for(&name)?.ok_or_else(lost)
     }
 
     /// The layers of an image as directories of this host, uppermost first; none where they cannot be read.
@@ -210,19 +199,6 @@ fn given(config: &ImageConfig) -> (String, String, Vec<(String, String)>) {
     let pair = |line: &String| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
     let env = config.env.iter().flatten().filter_map(pair).collect();
     (word(&config.user, "root"), word(&config.working_dir, "/"), env)
-}
-
-/// Has the engine fetch an image.
-fn pull(engine: &Engine, name: &str) -> Result<()> {
-    let reference: crate::image::Reference = name.parse()?;
-    let options = CreateImageOptionsBuilder::new().from_image(&reference.to_string()).build();
-    engine.ask(&format!("have the engine pull {name}"), async |docker| {
-        let mut progress = docker.create_image(Some(options), None, None);
-        while let Some(line) = progress.next().await {
-            line?;
-        }
-        Ok(())
-    })
 }
 
 /// Makes an image of the engine out of a chain of ours, unless it has one of the same tree.

@@ -34,6 +34,7 @@ mod image;
 mod kept;
 mod probe;
 mod profile;
+mod pull;
 mod state;
 mod unseen;
 
@@ -57,6 +58,7 @@ use glasshouse_protocol::plan::{
 use glasshouse_protocol::{Rlimit, RlimitKind};
 
 pub use engine::{EngineSettings, EngineTls};
+pub use pull::EngineImage;
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Elsewhere, Home};

@@ -181,12 +181,7 @@ pub(crate) fn image(
     }
     let name = uri.strip_prefix("oci://").unwrap_or(uri);
     if runtime == RuntimeKind::Docker {
-        // The engine has it, or pulls it; it logs in by itself.
-        if image.is_some_and(|image| image.auth.is_some()) {
-            return Err(Fault::unsupported(
-                "this server's engine pulls images itself: log it in, and leave out auth",
-            ));
-        }
+        // The engine has it, or pulls it.
         let parsed: Image =
             format!("docker-daemon:{name}").parse().map_err(|e| Fault::invalid(format!("{e}")))?;
         return Ok((parsed, Some(uri.to_owned())));

@@ -108,8 +108,12 @@ pub(super) async fn have_image(
     image: &Image,
     credentials: Option<Credentials>,
 ) -> Answer<()> {
-    let Image::Remote(name) = image else { return Ok(()) };
-    if service.house.image(name).await.is_ok() {
+    let (name, is_here) = match image {
+        Image::Remote(name) => (name, service.house.image(name).await.is_ok()),
+        Image::Engine(name) => (name, service.house.engine_image(name).await?.is_some()),
+        _ => return Ok(()),
+    };
+    if is_here {
         return Ok(());
     }
     let failed = |e: glasshouse_sandbox::Error| {
@@ -117,7 +121,11 @@ pub(super) async fn have_image(
         Fault::new(StatusCode::INTERNAL_SERVER_ERROR, code, format!("cannot pull the image {name}: {e}"))
     };
     let options = PullOptions { credentials, ..PullOptions::default() };
-    service.house.pull_image(name, options).await.map(drop).map_err(failed)
+    match image {
+        Image::Engine(_) => service.house.pull_engine_image(name, options).await.map(drop),
+        _ => service.house.pull_image(name, options).await.map(drop),
+    }
+    .map_err(failed)
 }
 
 /// A box from a snapshot has the user and the place of the box that it was taken of.
