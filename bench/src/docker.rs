@@ -4,9 +4,7 @@
 //! everything, in shuffled order. Others are Python packages: a process of theirs is told over a pipe whose turn it is, so
 //! that starting Python is not counted. They have no snapshots of a live box, and no forks.
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -18,10 +16,11 @@ use crate::contender::docker::Engine;
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
 use crate::options::Words;
+use crate::peer::Peer;
 use crate::round::Dice;
 use crate::sample::Samples;
 use crate::stage;
-use crate::table::{NONE, milliseconds, table};
+use crate::table::{sampled, table};
 
 const HELP: &str = "\
 glass-bench docker [--rounds N] [--home DIR] [--peers PYTHON]: a box in a container beside docker run, exec and commit
@@ -130,47 +129,6 @@ async fn ended(start: Instant, sandbox: Sandbox) -> Result<Duration> {
     ran.map(|()| took)
 }
 
-/// A package of Python's that runs commands in containers.
-struct Peer {
-    name: &'static str,
-    process: Child,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start(python: &Path, name: &'static str, image: &str) -> Result<Peer> {
-        let mut command = Command::new(python);
-        command.args(["-c", SCRIPT, name, image]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.stderr(Stdio::null()).spawn().context("cannot start Python")?;
-        let answers = BufReader::new(process.stdout.take().context("it has an output")?);
-        let mut peer = Peer { name, process, answers };
-        ensure!(peer.answer()? == "ready", "it is not installed there, or cannot use this engine");
-        Ok(peer)
-    }
-
-    fn answer(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn turn(&mut self, what: &str) -> Result<Duration> {
-        let stdin = self.process.stdin.as_mut().context("it has an input")?;
-        writeln!(stdin, "{what}").with_context(|| format!("{} has ended", self.name))?;
-        let answer = self.answer()?;
-        let nanoseconds = answer.parse().with_context(|| format!("{} has ended", self.name))?;
-        Ok(Duration::from_nanos(nanoseconds))
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // At the end of its input it removes its container.
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
-}
-
 /// Whether everything that was to be measured could be.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let (mut rounds, mut home, mut peers) = (ROUNDS, PathBuf::from("/var/tmp"), None);
@@ -228,7 +186,7 @@ async fn measure(
     for what in What::ALL {
         rows.push(vec![what.name().to_owned()]);
         let of = turns.iter().filter(|(of, _)| *of == what);
-        rows.extend(of.map(|&(_, who)| row(field[who].name(what), &samples[what as usize][who])));
+        rows.extend(of.map(|&(_, who)| sampled(&field[who].name(what), &samples[what as usize][who])));
     }
     for who in field {
         if let Who::Box(_, sandbox, _) = who {
@@ -247,7 +205,7 @@ async fn measure(
 async fn field(house: &Sandboxes, engine: Engine, python: Option<&Path>) -> Result<(Vec<Who>, Vec<String>)> {
     let (mut field, mut notes) = (Vec::new(), Vec::new());
     for name in PEERS {
-        match python.map(|python| Peer::start(python, name, engine.image())) {
+        match python.map(|python| Peer::start(python, name, SCRIPT, &[name, engine.image()])) {
             Some(Ok(peer)) => field.push(Who::Peer(peer)),
             Some(Err(why)) => notes.push(format!("{name} takes no part: {why:#}")),
             None => notes.push(format!("{name} takes no part: no --peers")),
@@ -262,13 +220,4 @@ async fn field(house: &Sandboxes, engine: Engine, python: Option<&Path>) -> Resu
     }
     field.push(Who::Engine(engine));
     Ok((field, notes))
-}
-
-fn row(name: String, samples: &Samples) -> Vec<String> {
-    let mut cells = vec![format!("  {name}")];
-    match samples.figures() {
-        Some(figures) => cells.extend([figures.min, figures.p50, figures.p99].map(milliseconds)),
-        None => cells.extend([NONE; 3].map(String::from)),
-    }
-    cells
 }

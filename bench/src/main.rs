@@ -7,9 +7,10 @@
 //!
 //! The walk: `options` → `stage` (a home, a live box, the programs) → `contender` (who takes part, who cannot and
 //! why) → `round` (the turns) → `memory` (many idle boxes) → `report`, `goal`, `table`. `ordinary` is the second
-//! pass, in a process of its own. `glass-bench state`, `glass-bench record` and `glass-bench docker` are
-//! walks of their own.
+//! pass, in a process of its own. `glass-bench state`, `glass-bench record`, `glass-bench docker` and
+//! `glass-bench code` are walks of their own.
 
+mod code;
 mod contender;
 mod docker;
 mod goal;
@@ -18,6 +19,7 @@ mod machine;
 mod memory;
 mod options;
 mod ordinary;
+mod peer;
 mod program;
 mod progress;
 mod record;
@@ -62,6 +64,9 @@ fn run() -> Result<bool> {
     }
     if args.next_if(|arg| arg == "docker").is_some() {
         return docker::run(args);
+    }
+    if args.next_if(|arg| arg == "code").is_some() {
+        return code::measured(args);
     }
     let options = match options::parse(args)? {
         Asked::Help => {

@@ -29,7 +29,8 @@ Usage: cargo run --release -p glasshouse-bench -- [OPTIONS]
   --help         this
 
 `glass-bench state` measures snapshots, resets and forks, `glass-bench record` what recording costs,
-`glass-bench docker` boxes in containers beside docker and others; each has its --help.
+`glass-bench docker` boxes in containers beside docker and others, `glass-bench code` code that is
+remembered beside ipykernel; each has its --help.
 As root it measures twice: as root, and as an ordinary user. Figures are told, never judged: the exit code is 0
 unless something could not be measured that should have been.";
 

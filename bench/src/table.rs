@@ -10,6 +10,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::report::{Measure, Outcome, Report, Row};
+use crate::sample::Samples;
 
 /// What stands for a figure that is not there.
 pub(crate) const NONE: &str = "—";
@@ -40,6 +41,16 @@ pub(crate) fn all(machine: &Machine, options: &Options, reports: &[Report]) -> S
     lines.push(String::new());
     lines.push(goal::LATER.into());
     lines.join("\n")
+}
+
+/// A line of a table: a name, and the least, the median and nearly the most.
+pub(crate) fn sampled(name: &str, samples: &Samples) -> Vec<String> {
+    let mut cells = vec![format!("  {name}")];
+    match samples.figures() {
+        Some(figures) => cells.extend([figures.min, figures.p50, figures.p99].map(milliseconds)),
+        None => cells.extend([NONE; 3].map(String::from)),
+    }
+    cells
 }
 
 fn heading(measure: Measure) -> &'static str {

@@ -89,3 +89,60 @@ fn a_context_is_talked_to_line_by_line() {
         assert_eq!(json(&house.run(&["context", "list", &id, "--json"]).1), serde_json::json!([]));
     });
 }
+
+#[test]
+fn a_batch_runs_each_piece_in_a_box_of_its_own_and_tells_what_it_left() {
+    each_mode(|house| {
+        let dir = house.path().join("pieces");
+        std::fs::create_dir(&dir).unwrap();
+        let open = |path: &std::path::Path, mode| {
+            let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
+            std::fs::set_permissions(path, mode).unwrap();
+        };
+        open(&dir, 0o777);
+        let mut files = Vec::new();
+        for (name, code) in [
+            ("a.py", "import os\nos.makedirs('out/deep')\nopen('out/deep/f', 'w').write('left')\n6 * 7"),
+            ("b.py", "import os\nprint(os.path.exists('out'))"),
+            ("c.py", "open('half', 'w').write('h')\nraise ValueError('no')"),
+        ] {
+            let path = dir.join(name);
+            std::fs::write(&path, code).unwrap();
+            open(&path, 0o644);
+            files.push(path.to_str().unwrap().to_owned());
+        }
+        let into = dir.join("left");
+        let batch = ["batch", "--lang", "python", "--json", "-j", "2", "--files", into.to_str().unwrap()];
+        let all: Vec<&str> = batch.into_iter().chain(files.iter().map(String::as_str)).collect();
+        let (code, stdout, stderr) = house.run(&all);
+        assert_eq!(code, 1, "{stderr}");
+        let told: Vec<_> = stdout.lines().map(json).collect();
+        let of = |name: &str| {
+            told.iter()
+                .find(|told| told["file"].as_str().unwrap().ends_with(name))
+                .unwrap_or_else(|| panic!("{stdout}"))
+        };
+        assert_eq!(told.len(), 3);
+        assert_eq!(of("a.py")["results"][0]["data"]["text/plain"], "42");
+        let left = &of("a.py")["left"];
+        assert!(left[0]["path"].as_str().unwrap().ends_with("/out/deep/f"), "{left}");
+        assert_eq!(
+            (&left[0]["bytes"], &left[0]["change"], left.as_array().unwrap().len()),
+            (&4.into(), &"added".into(), 1)
+        );
+        assert_eq!(
+            (&of("b.py")["stdout"], &of("b.py")["left_count"]),
+            (&"False\n".into(), &0.into()),
+            "boxes are apart"
+        );
+        assert_eq!(of("c.py")["exit"]["code"], 1);
+        let copied = std::fs::read_dir(into.join("a.py")).unwrap().count();
+        assert_eq!((copied, into.join("b.py").exists(), into.join("c.py").exists()), (1, false, true));
+        // For people: a table; and a place that is taken is not written to.
+        let (code, stdout, _) = house.run(&["batch", "--lang", "python", &files[1]]);
+        assert!(code == 0 && stdout.contains("b.py") && stdout.contains("LEFT BEHIND"), "{stdout}");
+        let (code, _, stderr) = house.run(&all);
+        assert!(code == 1 && stderr.contains("is there already"), "{stderr}");
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}

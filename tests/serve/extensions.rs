@@ -66,6 +66,34 @@ fn tools_are_listed_and_called() {
 }
 
 #[test]
+fn code_runs_where_it_is_remembered() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let made = json!({ "language": "python", "id": "mine", "env": { "COLOUR": "blue" } });
+    let made = server.send("POST", &of(&id, "/contexts"), &made);
+    assert_eq!((made.status, &made.json()["state"]["kind"]), (201, &json!("idle")), "{made:?}");
+    let run = |body: Value| server.send("POST", &of(&id, "/contexts/mine/run"), &body);
+    run(json!({ "code": "import os\nx = os.environ['COLOUR']" }));
+    let ran = run(json!({ "code": "print(input())\nx", "stdin": "fed\n" })).json();
+    assert_eq!((&ran["stdout"], &ran["exitCode"]), (&json!("fed\n"), &json!(0)), "{ran}");
+    assert_eq!(ran["results"], json!([{ "value": { "data": { "text/plain": "'blue'" } } }]));
+    let late = run(json!({ "code": "while True: pass", "timeoutMs": 200 })).json();
+    assert_eq!(
+        (&late["exit"]["kind"], &late["results"][0]["error"]["name"]),
+        (&json!("timed_out"), &json!("KeyboardInterrupt"))
+    );
+    assert_eq!(server.get(&of(&id, "/contexts/mine")).json()["runs"], 3);
+    assert_eq!(server.send("POST", &of(&id, "/contexts/mine/interrupt"), &json!({})).status, 204);
+    assert_eq!(server.send("POST", &of(&id, "/contexts/mine/restart"), &json!({})).json()["runs"], 0);
+    assert_eq!(run(json!({ "code": "x" })).json()["results"][0]["error"]["name"], "NameError");
+    assert_eq!(server.get(&of(&id, "/contexts")).json()["contexts"].as_array().unwrap().len(), 1);
+    assert_eq!(server.send("DELETE", &of(&id, "/contexts/mine"), &json!({})).status, 204);
+    assert_eq!(run(json!({ "code": "x" })).status, 404);
+    assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "language": "cobol" })).status, 400);
+    assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "langauge": "bash" })).status, 400);
+}
+
+#[test]
 fn boxes_fork_and_go_back() {
     let server = Server::new();
     let id = server.create(json!({ "timeout": 3600, "metadata": { "a": "b" } }));

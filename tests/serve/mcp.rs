@@ -110,3 +110,39 @@ fn what_a_program_writes_is_a_string_of_an_answer() {
     drop(session.to);
     session.child.wait().unwrap();
 }
+
+#[test]
+fn code_is_remembered_from_call_to_call_and_pictures_come_as_pictures() {
+    let house = House::new(Mode::all()[0]);
+    let mut session = Session::new(&house);
+    let id = session.create();
+    let run = |session: &mut Session, more: Value| {
+        let mut arguments = json!({ "sandbox_id": id });
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        session.ask("tools/call", json!({ "name": "run_code", "arguments": arguments }))["result"].clone()
+    };
+    run(&mut session, json!({ "code": "x = 20" }));
+    let told = run(&mut session, json!({ "code": "print('out')\nx + 22" }))["structuredContent"].clone();
+    assert_eq!(
+        (&told["stdout"], &told["exit_code"], &told["error"]),
+        (&json!("out\n"), &json!(0), &Value::Null)
+    );
+    assert_eq!(told["results"], json!([{ "kind": "value", "data": { "text/plain": "42" } }]));
+    let other = run(&mut session, json!({ "code": "x", "context": "other" }))["structuredContent"].clone();
+    assert_eq!(other["error"]["name"], "NameError", "{other}");
+    let shown = run(&mut session, json!({ "code": "display({'image/png': b'\\x01\\x02'}, raw=True)" }));
+    assert_eq!(
+        (&shown["content"][1]["type"], &shown["content"][1]["data"]),
+        (&json!("image"), &json!("AQI="))
+    );
+    assert!(!shown["content"][0]["text"].as_str().unwrap().contains("AQI="), "it is not told twice");
+    let late =
+        run(&mut session, json!({ "code": "while True: pass", "timeout": 1 }))["structuredContent"].clone();
+    assert_eq!((&late["end"], &late["context_lost"]), (&json!("timed out"), &Value::Null), "{late}");
+    let anew = run(&mut session, json!({ "code": "x", "restart": true }))["structuredContent"].clone();
+    assert_eq!(anew["error"]["name"], "NameError", "{anew}");
+    let bash = run(&mut session, json!({ "code": "echo $((6 * 7)); exit 3", "language": "bash" }));
+    let bash = &bash["structuredContent"];
+    assert_eq!((&bash["stdout"], &bash["exit_code"]), (&json!("42\n"), &json!(3)));
+    assert_eq!(run(&mut session, json!({ "code": "1", "language": "cobol" }))["isError"], true);
+}

@@ -119,12 +119,14 @@ impl Tree {
             Turn::SnapshotAndRestore => self.snapshot_and_restore().await?,
             Turn::Reset => {
                 self.began.write_file(CHANGED, &self.changed, None).await?;
+                self.house.settle().await;
                 let start = Instant::now();
                 self.began.reset().await?;
                 vec![(Verb::Reset, start.elapsed())]
             }
             Turn::Fork => {
                 self.live.write_file(CHANGED, &self.changed, None).await?;
+                self.house.settle().await;
                 let start = Instant::now();
                 let forks = self.live.fork(1).await?;
                 let took = start.elapsed();
@@ -152,6 +154,8 @@ impl Tree {
 
     async fn snapshot_and_restore(&self) -> Result<Vec<(Verb, Duration)>> {
         self.live.write_file(CHANGED, &self.changed, None).await?;
+        // What was done beside the turn before is not what is measured in this one.
+        self.house.settle().await;
         let start = Instant::now();
         let taken = self.live.snapshot(SnapshotOptions::default()).await?;
         let snapshot = start.elapsed();
@@ -160,7 +164,6 @@ impl Tree {
             "nothing ran, and the snapshot was made by {:?}",
             taken.method
         );
-        // What is done beside it is not what is measured next.
         self.house.settle().await;
         let start = Instant::now();
         self.live.restore(&self.base).await?;
@@ -178,6 +181,7 @@ impl Tree {
             let path = format!("{PLACE}/0/{n}");
             self.began.write_file(&path, format!("round {round}\n").as_bytes(), None).await?;
         }
+        self.house.settle().await;
         let start = Instant::now();
         self.house.digest(self.began.id()).await?;
         let digest = start.elapsed();

@@ -2,6 +2,7 @@
 
 mod attach;
 mod audit;
+mod batch;
 mod commit;
 mod completions;
 mod context;
@@ -76,6 +77,7 @@ pub(crate) enum Command {
     Shell(shell::Shell),
     Context(context::Contexts),
     Repl(repl::Repl),
+    Batch(Box<batch::Batch>),
     Tools(tools::Tools),
     List(list::List),
     Info(info::Info),
@@ -124,7 +126,7 @@ impl Command {
 
     /// Whether it serves many at once, and is worth a thread for each processor.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Command::Serve(_))
+        matches!(self, Command::Serve(_) | Command::Batch(_))
     }
 }
 
@@ -138,6 +140,7 @@ pub(crate) async fn run(cli: Cli) -> Result<i32> {
         Command::Shell(command) => command.run(global).await,
         Command::Context(command) => command.run(global).await,
         Command::Repl(command) => command.run(global).await,
+        Command::Batch(command) => command.run(global).await,
         Command::Tools(command) => command.run(global).await,
         Command::List(command) => command.run(global).await,
         Command::Info(command) => command.run(global).await,
@@ -269,6 +272,7 @@ mod tests {
             "glass repl web --lang js --cwd /tmp",
             "glass repl web --context a",
             "glass run --lang ts x.ts",
+            "glass batch --lang python a.py b.py -j 2 --files out",
         ] {
             parsed(line).map(drop).unwrap_or_else(|e| panic!("{line}: {e}"));
         }

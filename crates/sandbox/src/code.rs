@@ -110,6 +110,22 @@ impl Sandbox {
         })
     }
 
+    /// The context of this name: made if there is none, and anew if it was lost.
+    pub async fn have_context(&self, spec: ContextSpec) -> Result<ContextInfo> {
+        let Some(id) = spec.id.clone() else { return self.create_context(spec).await };
+        match self.contexts().await?.into_iter().find(|context| context.id == id) {
+            Some(lost) if matches!(lost.state, ContextState::Lost { .. }) => {
+                self.restart_context(&lost.id).await
+            }
+            Some(found) => Ok(found),
+            None => match self.create_context(spec).await {
+                // Somebody else wanted it at the same moment.
+                Err(e) if e.kind() == ErrorKind::Exists => self.context(&id).await,
+                made => made,
+            },
+        }
+    }
+
     /// Runs code in a context. One that is busy refuses it, with [`ErrorKind::Busy`].
     pub async fn run_code(&self, context: &ContextInfo, spec: CodeSpec) -> Result<Exec> {
         self.exec(spec.exec(&context.id, context.language)).await.map_err(told_by_old)

@@ -32,6 +32,10 @@ pub(crate) const TITLE_BYTES: usize = 400;
 pub(crate) const PREVIEW_BYTES: usize = 1200;
 /// How much of an output the viewer shows of a thing that is looked at; all of it if that is asked for.
 pub(crate) const SHOWN_BYTES: usize = 64 * 1024;
+/// Results of a run of code that are shown.
+pub(crate) const RESULTS: usize = 100;
+/// Pictures among them, all together, as base64.
+pub(crate) const PICTURES_BYTES: usize = 8 << 20;
 /// Changed paths of one step that the viewer tells.
 pub(crate) const CHANGES: usize = 500;
 /// Bytes of all differences in files of one step that the viewer tells.

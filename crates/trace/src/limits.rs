@@ -30,6 +30,8 @@ pub const MISSING_BLOBS_NAMED_MAX: usize = 100;
 pub const BLOB_AGE_MIN: Duration = Duration::from_secs(60 * 60);
 /// How many bytes of a payload a page shows.
 pub const PAGE_BYTES_MAX: usize = 64 * 1024;
+/// How much of the pictures of one run of code a page shows, as base64.
+pub const PAGE_PICTURES_BYTES_MAX: usize = 8 << 20;
 /// How many changed paths of a step a page shows.
 pub const PAGE_CHANGES_MAX: usize = 200;
 /// How many lines of what changed in a file a person is shown.

@@ -52,6 +52,26 @@ with opened(f"/#/box/{id}") as page:
     expect(fifth.get_by_role("button", name="Show all")).to_have_count(0)
     assert len(fifth.locator("pre.out").last.text_content()) >= 200_000
 
+    # What code shows is seen: a picture of two by three points, and a value; what only says that it is one is not.
+    must("POST", f"/v1/sandboxes/{id}/contexts", {"id": "plots"})
+    code = """
+import struct, zlib
+part = lambda kind, data: struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+rows = b''.join(b'\\0' + bytes([200, 30, 30]) * 2 for _ in range(3))
+png = b'\\x89PNG\\r\\n\\x1a\\n' + part(b'IHDR', struct.pack('>IIBBBBB', 2, 3, 8, 2, 0, 0, 0)) + part(b'IDAT', zlib.compress(rows)) + part(b'IEND', b'')
+display({'image/png': png, 'text/plain': 'a plot'}, raw=True)
+display({'image/png': 'x" onerror="window.hit=1'}, raw=True)
+6 * 7
+"""
+    must("POST", f"/v1/sandboxes/{id}/contexts/plots/run", {"code": code})
+    sixth = page.locator('[data-step="6"]')
+    sixth.locator(".head").click()
+    picture = sixth.locator(".result img")
+    expect(picture).to_have_count(1)
+    expect(picture).to_have_js_property("naturalHeight", 3)
+    expect(sixth.locator(".result pre")).to_have_text(["a plot", "42"])
+    assert page.evaluate("window.hit") is None
+
     page.get_by_label("Failed only").check()
     expect(page.locator(".timeline .step")).to_have_count(1)
     page.get_by_label("Failed only").uncheck()
@@ -59,8 +79,8 @@ with opened(f"/#/box/{id}") as page:
     expect(page.locator(".timeline .step")).to_have_count(1)
     expect(page.locator('[data-step="5"]')).to_be_visible()
     page.get_by_label("Filter commands").fill("")
-    expect(page.locator(".timeline .step")).to_have_count(5)
-    assert page.locator(".timeline .step").first.get_attribute("data-step") == "5"
+    expect(page.locator(".timeline .step")).to_have_count(6)
+    assert page.locator(".timeline .step").first.get_attribute("data-step") == "6"
     page.get_by_label("Order").select_option("oldest")
     expect(page.locator(".timeline .step").first).to_have_attribute("data-step", "1")
 
@@ -82,5 +102,5 @@ with opened(f"/#/box/{id}") as page:
     # When the box is gone, its record is still there.
     must("DELETE", f"/v1/sandboxes/{id}")
     expect(page.locator("p.note").first).to_contain_text("This box is gone")
-    expect(page.locator(".timeline .step")).to_have_count(5)
+    expect(page.locator(".timeline .step")).to_have_count(6)
     page.watched.fine(answers=2)

@@ -52,7 +52,7 @@ impl ToolResult {
 
     /// A program ran to its end.
     pub(super) fn of(ran: ExecOutput) -> ToolResult {
-        let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
+        let (stdout, stderr) = (ran.stdout.to_text(), ran.stderr.to_text());
         let exit = &ran.report.exit;
         let error = match exit {
             Exit::Code { code: 0 } => None,
@@ -86,14 +86,16 @@ fn joined(stdout: &str, stderr: &str) -> String {
     [stdout, newline, stderr].concat()
 }
 
-/// Kept output as text. Bytes that are none become U+FFFD.
-fn text(kept: &Kept) -> String {
-    let Some(at) = kept.gap_at else { return String::from_utf8_lossy(&kept.bytes).into_owned() };
-    let (head, tail) = kept.bytes.split_at(at.min(kept.bytes.len()));
-    let missing = kept.total.saturating_sub(kept.bytes.len() as u64);
-    let (head, tail) = (without_partial_end(head), without_partial_start(tail));
-    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
-    format!("{head}\n[{missing} bytes were left out here]\n{tail}")
+impl Kept {
+    /// As text, with a line where something is missing. Bytes that are none become U+FFFD.
+    pub fn to_text(&self) -> String {
+        let Some(at) = self.gap_at else { return String::from_utf8_lossy(&self.bytes).into_owned() };
+        let (head, tail) = self.bytes.split_at(at.min(self.bytes.len()));
+        let missing = self.total.saturating_sub(self.bytes.len() as u64);
+        let (head, tail) = (without_partial_end(head), without_partial_start(tail));
+        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        format!("{head}\n[{missing} bytes were left out here]\n{tail}")
+    }
 }
 
 /// Without the beginning of a character that was cut off.
@@ -145,6 +147,6 @@ mod tests {
     #[test]
     fn a_gap_is_told_where_it_is() {
         let kept = Kept { bytes: "aä".bytes().take(2).chain(*b"zz").collect(), total: 100, gap_at: Some(2) };
-        assert_eq!(text(&kept), "a\n[96 bytes were left out here]\nzz");
+        assert_eq!(kept.to_text(), "a\n[96 bytes were left out here]\nzz");
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Work {
     pub(super) exec: Option<u64>,
     pub(super) started: Option<Position>,
     pub(super) ended: Option<Position>,
+    /// What code told beside its output.
+    pub(super) results: Option<Position>,
     pub(super) step: Option<Position>,
     /// Its number among the steps.
     pub(super) number: Option<u64>,
@@ -125,6 +127,11 @@ impl Index {
                     self.push(line, "", What::Work(work));
                 }
             },
+            Event::Results { exec, .. } => {
+                if let Some(work) = self.work(*exec, line.seq) {
+                    work.results = Some(at);
+                }
+            }
             Event::Step(step) => {
                 let fine = step.error.is_none() && step.exit_code.is_none_or(|code| code == 0);
                 let changed = step.state.as_ref().map_or(0, |state| state.changed);

@@ -14,7 +14,7 @@ use glasshouse_trace::{
 use serde_json::{Map, Value, json};
 
 use super::index::{Index, Item, What, Work, command};
-use super::{Answer, Refusal, Shared, Viewer, aside, text};
+use super::{Answer, Refusal, Shared, Viewer, aside, results, text};
 use crate::door::Caller;
 use crate::limits::{CHANGES, CHANGES_BYTES, ITEMS_PAGE, LOOK_BACK, PREVIEW_BYTES, SHOWN_BYTES};
 
@@ -221,6 +221,9 @@ impl Record {
             }
             (output, error) = (step.output.or(output), step.stderr.or(error));
         }
+        if let Some(Event::Results { payload, .. }) = self.line(work.results).map(|line| line.event) {
+            tell("results", results::told(&self.whole(&payload)));
+        }
         for (name, payload) in [("stdout", output), ("stderr", error)] {
             let payload = payload.filter(|payload| payload.bytes_total > 0);
             tell(name, payload.map(|payload| self.payload(&payload, room)).into());
@@ -257,6 +260,14 @@ impl Record {
             _ => ("", item.title.clone(), None),
         };
         json!({ "kind": "note", "class": class, "bad": bad, "title": words, "snapshot": snapshot })
+    }
+
+    /// Head and tail of a payload, with a line's end where something is missing.
+    fn whole(&self, payload: &Payload) -> Vec<u8> {
+        let blobs = Blobs::new(&self.blobs);
+        let read = |content: &Option<_>| content.as_ref().and_then(|content| blobs.read(content).ok());
+        let parts: Vec<Vec<u8>> = [&payload.head, &payload.tail].into_iter().filter_map(read).collect();
+        parts.join(&b"\n"[..])
     }
 
     /// What a box wrote, as far as there is room: `head`, what is `missing` in the record, `tail`, and what is `hidden` here.

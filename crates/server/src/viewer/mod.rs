@@ -17,6 +17,7 @@
 mod boxes;
 mod index;
 mod item;
+mod results;
 mod session;
 mod snapshots;
 mod traces;
@@ -117,7 +118,7 @@ async fn index() -> Response {
         return Refusal::failed("there are no random numbers").into_response();
     };
     let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
          trusted-types 'none'"
     );

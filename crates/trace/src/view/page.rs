@@ -1,7 +1,7 @@
 //! A trace as one page that needs nothing else: no script, no font, no address.
 //!
 //! What a box wrote is hostile to whoever opens the page, too. So everything recorded is escaped, the page forbids
-//! itself to load or run anything, and what folds away does so without a script.
+//! itself to load or run anything, and what folds away does so without a script. Of what code shows, PNG and JPEG are drawn.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,20 +13,22 @@ use crate::blobs::Blobs;
 use crate::changes::FileChange;
 use crate::error::Result;
 use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, Step, StepState};
-use crate::limits::{PAGE_BYTES_MAX, PAGE_CHANGES_MAX};
+use crate::limits::{PAGE_BYTES_MAX, PAGE_CHANGES_MAX, PAGE_PICTURES_BYTES_MAX};
 use crate::line::Line;
 use crate::payload::Payload;
-use glasshouse_protocol::{Code, ExitReport, Program};
+use glasshouse_protocol::{Code, CodeResult, ExitReport, MimeBundle, Program};
 
 const HEAD: &str = r#"<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 "#;
 
 const STYLE: &str = include_str!("page.css");
+/// Pictures that a browser draws.
+const PICTURES: [&str; 2] = ["image/png", "image/jpeg"];
 
 /// Writes the page. A line that cannot be read is shown as that.
 pub fn page(
@@ -257,8 +259,8 @@ impl Page<'_> {
                 self.payload("out", "stdout", Some(stdout))?;
                 self.payload("err", "stderr", Some(stderr))?;
                 let results = running.as_ref().and_then(|running| running.results.as_ref());
-                if results.is_some() {
-                    self.payload("out", "results", results)?;
+                if let Some(results) = results {
+                    self.told(results)?;
                 }
             }
             (None, None) => {}
@@ -364,6 +366,37 @@ impl Page<'_> {
         writeln!(self.out, "</pre></details>")
     }
 
+    /// What code told beside its output: pictures as pictures, all else in words.
+    fn told(&mut self, payload: &Payload) -> io::Result<()> {
+        let size = words::bytes(payload.bytes_total);
+        writeln!(self.out, "<details class=\"out\" open><summary>results, {size}</summary>")?;
+        let read = |part: &Option<_>| part.as_ref().and_then(|part| self.blobs.read(part).ok());
+        let parts: Vec<Vec<u8>> = [&payload.head, &payload.tail].into_iter().filter_map(read).collect();
+        let mut room = PAGE_PICTURES_BYTES_MAX;
+        for line in parts.iter().flat_map(|part| part.split(|&byte| byte == b'\n')) {
+            let words = match serde_json::from_slice(line) {
+                Ok(CodeResult::Value(bundle) | CodeResult::Display(bundle)) => {
+                    if let Some((mime, data)) = picture(&bundle).filter(|(_, data)| data.len() <= room) {
+                        room -= data.len();
+                        writeln!(self.out, "<p><img alt=\"\" src=\"data:{mime};base64,{data}\"></p>")?;
+                    }
+                    bundle.data.get("text/plain").cloned()
+                }
+                Ok(CodeResult::Error(error)) => Some(error.traceback.join("\n")),
+                // Something was cut out here.
+                Err(_) => None,
+            };
+            if let Some(words) = words {
+                let lines: String = clipped(&words).lines().map(|line| text(line) + "\n").collect();
+                writeln!(self.out, "<pre>{lines}</pre>")?;
+            }
+        }
+        if payload.bytes_cut > 0 {
+            writeln!(self.out, "<p class=\"faint\">… {} not shown</p>", words::bytes(payload.bytes_cut))?;
+        }
+        writeln!(self.out, "</details>")
+    }
+
     fn note(&mut self, class: &str, time: &str, words: &str) -> io::Result<()> {
         let time = escaped(time);
         writeln!(self.out, "<li class=\"note {class}\"><time>{time}</time> {}</li>", text(words))
@@ -379,6 +412,17 @@ impl Page<'_> {
         }
         writeln!(self.out, "</ol></main></body></html>")
     }
+}
+
+/// A picture that holds nothing to run, if it is one: its kind, and base64 and nothing else.
+fn picture(bundle: &MimeBundle) -> Option<(&'static str, &str)> {
+    let is_base64 = |data: &str| {
+        let bare = data.trim_end_matches('=');
+        data.len().is_multiple_of(4)
+            && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
+    };
+    let found = PICTURES.iter().find_map(|mime| Some((*mime, bundle.data.get(*mime)?.trim_end())));
+    found.filter(|(_, data)| is_base64(data))
 }
 
 fn command(started: &ExecStarted) -> String {

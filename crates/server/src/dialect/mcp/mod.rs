@@ -1,6 +1,6 @@
 //! The Model Context Protocol: boxes as tools of an agent.
 //!
-//! `tools` says what can be called, `session` does it. A session knows the boxes that it made, and no others.
+//! `tools` says what can be called, `session` does it, and `code` what is about code. A session knows the boxes that it made, and no others.
 //!
 //! Over stdin and stdout, a session is a process: its boxes have that for their owner and die with it, however it ends. Over
 //! HTTP the protocol has no sessions any more; there, what belongs together is what one caller does. His boxes live until he
@@ -9,6 +9,7 @@
 //! What a tool answers is data. It comes as JSON, and what a program in a box wrote is a string in it; the instructions to
 //! the agent say that nothing in there is an order.
 
+mod code;
 mod session;
 mod tools;
 
@@ -27,9 +28,8 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, ServiceExt as _};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::Value;
 
-use self::session::{Lease, Session};
+use self::session::{Lease, Said, Session};
 use crate::door::Caller;
 use crate::error::{Error, Result};
 use crate::limits::MCP_BOX_TTL;
@@ -156,15 +156,17 @@ impl ServerHandler for Handler {
         let arguments = request.arguments.unwrap_or_default();
         let answer = self.sessions.of(&context)?.call(&request.name, arguments).await;
         Ok(match answer {
-            Ok(value) => told(&value),
+            Ok(said) => told(said),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why.to_string())]),
         }
         .into())
     }
 }
 
-fn told(value: &Value) -> CallToolResult {
-    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
-    result.structured_content = Some(value.clone());
+fn told(Said { value, pictures }: Said) -> CallToolResult {
+    let text = ContentBlock::text(value.to_string());
+    let pictures = pictures.into_iter().map(|(mime, data)| ContentBlock::image(data, mime));
+    let mut result = CallToolResult::success([text].into_iter().chain(pictures).collect());
+    result.structured_content = Some(value);
     result
 }

@@ -14,7 +14,7 @@ use glasshouse_trace::trajectory::read_one;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use super::{McpConfig, tools};
+use super::{McpConfig, code, tools};
 use crate::limits::{MCP_BOXES, MCP_FILE_BYTES};
 use crate::tenants::{self, Exceeded, Kind, Place, Tenants};
 
@@ -39,8 +39,15 @@ pub(super) struct Lease {
 }
 
 /// What a tool was called with.
-type Arguments = Map<String, Value>;
+pub(super) type Arguments = Map<String, Value>;
 type Answer = Result<Value, Error>;
+
+/// What a tool answers.
+pub(super) struct Said {
+    pub(super) value: Value,
+    /// Kinds, and base64.
+    pub(super) pictures: Vec<(&'static str, String)>,
+}
 
 impl Session {
     pub(super) fn new(house: Sandboxes, config: McpConfig, lease: Option<Lease>) -> Session {
@@ -48,7 +55,14 @@ impl Session {
     }
 
     /// Does what a tool does. An error is for the agent to read.
-    pub(super) async fn call(&self, name: &str, mut arguments: Arguments) -> Answer {
+    pub(super) async fn call(&self, name: &str, arguments: Arguments) -> Result<Said, Error> {
+        if name == "run_code" {
+            return code::run(&self.the_box(&arguments).await?, &arguments).await;
+        }
+        self.act(name, arguments).await.map(|value| Said { value, pictures: Vec::new() })
+    }
+
+    async fn act(&self, name: &str, mut arguments: Arguments) -> Answer {
         match name {
             "create_sandbox" => self.create(&arguments).await,
             "execute_tool" => {
@@ -306,11 +320,11 @@ fn named(image: &str) -> Result<Image, Error> {
     format!("oci://{}", image.strip_prefix("oci://").unwrap_or(image)).parse()
 }
 
-fn word<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a str, Error> {
+pub(super) fn word<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a str, Error> {
     let found = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     found.ok_or_else(|| invalid(format!("{name} is missing, or no text")))
 }
 
-fn invalid(message: impl Into<String>) -> Error {
+pub(super) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use glasshouse_sandbox::Language;
 use glasshouse_sandbox::tools::built_in;
 use rmcp::model::Tool;
 use serde_json::{Value, json};
@@ -74,6 +75,25 @@ fn about_boxes() -> Vec<(&'static str, &'static str, Value)> {
                     "sandbox_id": id(),
                     "tool_name": { "type": "string", "description": "Which", "examples": tools },
                     "params": { "type": "object", "description": "Its parameters" },
+                }),
+            ),
+        ),
+        (
+            "run_code",
+            "Run code in a box, where names stay from call to call: the value of the last expression, what was shown \
+             (pictures come as pictures), output and errors come back.",
+            object(
+                &["sandbox_id", "code"],
+                json!({
+                    "sandbox_id": id(),
+                    "code": text("What to run"),
+                    "language": {
+                        "type": "string", "description": "Without a word, python",
+                        "enum": Language::ALL.map(Language::name),
+                    },
+                    "context": text("Where, if not where the language usually is: another name is another memory"),
+                    "timeout": { "type": "integer", "minimum": 1, "description": "Seconds after which it is interrupted" },
+                    "restart": { "type": "boolean", "description": "Forget all that was before" },
                 }),
             ),
         ),

@@ -81,7 +81,7 @@ impl From<Error> for Fault {
         let (status, code) = match error.kind() {
             ErrorKind::Invalid | ErrorKind::Limit => (StatusCode::BAD_REQUEST, "SANDBOX::INVALID_PARAMETER"),
             ErrorKind::NotFound | ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
-            ErrorKind::Exists => (StatusCode::CONFLICT, "SANDBOX::INVALID_PARAMETER"),
+            ErrorKind::Exists | ErrorKind::Busy => (StatusCode::CONFLICT, "SANDBOX::INVALID_PARAMETER"),
             ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED"),
             ErrorKind::Paused => (StatusCode::CONFLICT, "DOCKER::SANDBOX_NOT_RUNNING"),
             ErrorKind::Denied => (StatusCode::FORBIDDEN, "SANDBOX::INTERNAL_ERROR"),

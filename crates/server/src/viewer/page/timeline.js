@@ -181,6 +181,7 @@ export function timeline(body, id, { running, given }) {
         known.error && h("p.error", line(known.error)),
         known.stdout && block("Output", known.stdout, "out", () => load(true)),
         known.stderr && block("Errors", known.stderr, "err", () => load(true)),
+        known.results?.length > 0 && h("div.block.results", h("h3", "Results"), known.results.map(result)),
         known.files?.length > 0 && h("div.files", h("h3", `${grouped(item.changed)} ${item.changed === 1 ? "path" : "paths"} changed`), differences(known.files),
           item.changed > known.files.length && h("p.faint", `… ${grouped(item.changed - known.files.length)} more paths`)),
         item.looked && !item.changed && h("p.faint", "Nothing changed in files."),
@@ -232,6 +233,15 @@ function block(title, payload, kind, all) {
   return h("div.block", h("h3", title, " ", h("small", size(payload.bytes), payload.redacted ? `, ${payload.redacted} secrets taken out` : "")),
     h("pre", { class: kind, tabindex: "0" }, output(payload.head), gap, output(payload.tail)),
     payload.hidden > 0 && h("p", h("button", { onclick: all }, `Show all of ${size(payload.bytes)}`), " ", h("small", `${size(payload.hidden)} are not shown`)));
+}
+
+// What code told: a value, something shown, or an error. Of its shapes, a picture and plain words are shown.
+function result(one) {
+  const { mime, data } = one.picture ?? {};
+  const others = (one.shapes ?? []).filter((shape) => shape !== mime && !["text/plain", "text/markdown"].includes(shape));
+  return h("div.result", mime && h("img", { src: `data:${mime};base64,${data}`, alt: one.text ? line(one.text) : "a picture" }),
+    one.text && h("pre", { class: one.kind === "error" ? "err" : "out", tabindex: "0" }, output(one.traceback || one.text)),
+    others.length > 0 && h("p.faint", `Also as ${line(others.join(", "))}`));
 }
 
 const OPEN_MAX = 6;

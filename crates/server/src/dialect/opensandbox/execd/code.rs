@@ -116,28 +116,14 @@ async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> 
         return known(sandbox, &id).await;
     }
     let language = language_of(&context.language)?;
-    let id = format!("default-{}", language.name());
-    let found = sandbox.contexts().await.map_err(fault)?.into_iter().find(|context| context.id == id);
-    match found {
-        Some(found) if !matches!(found.state, ContextState::Lost { .. }) => Ok(found),
-        // What it remembered is gone; it begins anew, as it would where nobody remembers its id.
-        Some(lost) => sandbox.restart_context(&lost.id).await.map_err(unstartable),
-        None => match make(sandbox, language, Some(id.clone())).await {
-            // Somebody else wanted it at the same moment.
-            Err(e) if e.kind() == ErrorKind::Exists => known(sandbox, &id).await,
-            made => made.map_err(unstartable),
-        },
-    }
+    let id = Some(format!("default-{}", language.name()));
+    sandbox.have_context(spec_of(sandbox, language, id).await).await.map_err(unstartable)
 }
 
-async fn make(
-    sandbox: &Sandbox,
-    language: Language,
-    id: Option<String>,
-) -> Result<ContextInfo, glasshouse_sandbox::Error> {
+async fn spec_of(sandbox: &Sandbox, language: Language, id: Option<String>) -> ContextSpec {
     // A box without such a file has none of those variables.
     let env = environment::of_commands(sandbox).await.unwrap_or_default();
-    sandbox.create_context(ContextSpec { language, id, env, ..ContextSpec::default() }).await
+    ContextSpec { language, id, env, ..ContextSpec::default() }
 }
 
 fn language_of(name: &str) -> Answer<Language> {
@@ -271,7 +257,8 @@ async fn create(
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
     let language = language_of(&request.language.unwrap_or_default())?;
-    let made = make(&room.sandbox, language, Some(random::hex()?)).await.map_err(unstartable)?;
+    let spec = spec_of(&room.sandbox, language, Some(random::hex()?)).await;
+    let made = room.sandbox.create_context(spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }
 

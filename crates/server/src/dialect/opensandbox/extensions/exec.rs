@@ -81,7 +81,7 @@ pub(super) async fn run(room: &Room, request: RunCommandRequest) -> Answer<ExecR
     output.map_err(lost).map(|output| told(&output))
 }
 
-fn told(output: &ExecOutput) -> ExecResponse {
+pub(super) fn told(output: &ExecOutput) -> ExecResponse {
     let report = &output.report;
     let ((stdout, stdout_base64), (stderr, stderr_base64)) = (text(&output.stdout), text(&output.stderr));
     ExecResponse {

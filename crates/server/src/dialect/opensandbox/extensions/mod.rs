@@ -1,10 +1,11 @@
 //! What this server can do with a box and the protocol has no words for: below the same prefix, in the same style.
 //!
 //! `exec` runs a command and tells its end in one answer, `execute` runs a piece of code in a box that lives no longer than it;
-//! `batch` does several of them at once, `stream` runs one that is talked to; `tools` calls what agents call; `state` goes back,
-//! forks and compares; `trace` and `replay` are about what happened, and `events` about what happens.
+//! `batch` does several of them at once, `stream` runs one that is talked to; `tools` calls what agents call; `code` runs it where it
+//! is remembered; `state` goes back, forks and compares; `trace` and `replay` are about what happened, and `events` about what happens.
 
 mod batch;
+mod code;
 mod events;
 mod exec;
 mod execute;
@@ -33,6 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .merge(stream::routes())
         .merge(events::routes())
         .merge(tools::routes())
+        .merge(code::routes())
         .merge(state::routes())
         .merge(trace::routes())
         .merge(replay::routes())

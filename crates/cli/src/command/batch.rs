@@ -1,0 +1,261 @@
+//! `glass batch`: many pieces of code, each in a box of its own, and what each came to.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueHint};
+use glasshouse_sandbox::{
+    Code, ContextSpec, DiffOptions, Difference, ExecOutput, ExecSpec, Language, Program, SandboxSpec,
+    Sandboxes,
+};
+use owo_colors::OwoColorize as _;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::image::{Fetched, fetch};
+use crate::args::{BoxOptions, CommandOptions, Global};
+use crate::escape::plain;
+use crate::session::{Part, signal_code};
+use crate::signals::{Signals, Told};
+use crate::{code, output, progress, table, terminal, words};
+
+/// Files that are told of one piece of code; more are counted.
+const LEFT_TOLD_MAX: usize = 1000;
+
+/// Run many pieces of code, each in a fresh box, and tell what each came to and left behind
+#[derive(Debug, Args)]
+#[command(after_help = "\
+With --json, a line for each as it ends: all that `glass run --lang --json` tells, and `file` and `left`,
+the files that it left behind. The exit code is 0 if all of them ended with 0, else 1.
+
+Examples:
+  glass batch --lang python solutions/*.py
+  glass batch --lang python -j 8 --timeout 10s --memory 256m --json solutions/*.py > results.jsonl
+  glass batch --lang bash --files out tasks/*.sh      out/NAME has what each left behind")]
+pub(crate) struct Batch {
+    #[command(flatten)]
+    the_box: BoxOptions,
+    #[command(flatten)]
+    options: CommandOptions,
+    /// The language: python, javascript (js), typescript (ts) or bash
+    #[arg(long, value_name = "LANG", value_parser = code::language, help_heading = "Command")]
+    #[arg(conflicts_with_all = ["tty", "shell", "interactive"])]
+    lang: Language,
+    /// How many run at once [default: as many as there are processors]
+    #[arg(short, long, value_name = "N", help_heading = "Command")]
+    jobs: Option<NonZeroUsize>,
+    /// Copy what each left behind to DIR/NAME, which must not be there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Command")]
+    files: Option<PathBuf>,
+    /// The files that the code is in
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    code: Vec<PathBuf>,
+}
+
+/// What all of them have in common.
+#[derive(Clone)]
+struct Common {
+    house: Sandboxes,
+    spec: SandboxSpec,
+    context: ContextSpec,
+    exec: ExecSpec,
+}
+
+/// One piece of code.
+struct Piece {
+    file: PathBuf,
+    text: String,
+    /// Where what it leaves behind goes.
+    into: Option<PathBuf>,
+}
+
+/// What one came to.
+struct Ran {
+    file: PathBuf,
+    output: ExecOutput,
+    left: Vec<Difference>,
+}
+
+impl Batch {
+    pub(crate) async fn run(self, global: &Global) -> Result<i32> {
+        let (context, exec) = self.options.code(self.lang)?;
+        // Boxes die with us, even if we are killed.
+        let mut spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
+        spec.user = self.options.user().map(str::to_owned);
+        if spec.name.is_some() {
+            bail!("there are as many boxes as files: they cannot have one name");
+        }
+        // All of them are looked at before any of them runs.
+        let waiting = self.pieces()?;
+        let mut signals = Signals::of(Part::default())?;
+        let house = global.open()?;
+        if let Some(Fetched::Stopped(signal)) = fetch(global, &house, &mut spec.image, &mut signals).await? {
+            return Ok(signal_code(signal));
+        }
+        let jobs =
+            self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+        all(global, &Common { house, spec, context, exec }, waiting, jobs, &mut signals).await
+    }
+
+    fn pieces(&self) -> Result<VecDeque<Piece>> {
+        let mut pieces = VecDeque::new();
+        let mut places = std::collections::BTreeSet::new();
+        for file in &self.code {
+            let text = code::read(Some(file))?;
+            let into = match &self.files {
+                Some(dir) => Some(dir.join(file.file_name().context("a file has a name")?)),
+                None => None,
+            };
+            if let Some(into) = &into
+                && (into.symlink_metadata().is_ok() || !places.insert(into.clone()))
+            {
+                bail!("{} is there already, or two files would go there", into.display());
+            }
+            pieces.push_back(Piece { file: file.clone(), text, into });
+        }
+        Ok(pieces)
+    }
+}
+
+/// Runs all of them, so many at a time.
+async fn all(
+    global: &Global,
+    common: &Common,
+    mut waiting: VecDeque<Piece>,
+    jobs: usize,
+    signals: &mut Signals,
+) -> Result<i32> {
+    let (count, mut rows, mut failed) = (waiting.len(), Vec::new(), 0);
+    let bar = progress::steps(global.quiet);
+    let mut running = JoinSet::new();
+    loop {
+        while running.len() < jobs
+            && let Some(piece) = waiting.pop_front()
+        {
+            running.spawn(one(common.clone(), piece));
+        }
+        let ended = tokio::select! {
+            ended = running.join_next() => ended,
+            told = signals.next() => match told {
+                Told::End(signal) => {
+                    // Boxes go with us.
+                    return Ok(signal_code(signal));
+                }
+                _ => continue,
+            },
+        };
+        let Some(ended) = ended else { break };
+        let ran = ended.context("a piece of code was lost sight of")??;
+        failed += usize::from(!ran.output.report.exit.success());
+        bar(count - waiting.len() - running.len(), count, &ran.file.to_string_lossy());
+        match global.json {
+            true => output::print_json(&json(&ran))?,
+            false => rows.push((row(&ran), ran.output.report.exit.success())),
+        }
+    }
+    if !global.json {
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        tell(&rows)?;
+        let fine = count - failed;
+        global.say(&format!(
+            "{fine} of {} ended with 0",
+            words::count(count, "piece of code", "pieces of code")
+        ));
+    }
+    Ok(i32::from(failed > 0))
+}
+
+/// Runs one in a box of its own.
+async fn one(common: Common, piece: Piece) -> Result<Ran> {
+    let Common { house, spec, context, exec } = common;
+    let Piece { file, text, into } = piece;
+    let shown = file.display().to_string();
+    let sandbox = house.create(spec).await?;
+    let run = async {
+        let language = context.language;
+        let context = sandbox.create_context(context).await?;
+        let program = Program::Code(Code { context: context.id.clone(), language, code: text });
+        let output = sandbox.exec(ExecSpec { program, ..exec }).await?.collect().await;
+        // What it has started ends with it: what is left behind is what stays.
+        if sandbox.why_lost(&context.id).await?.is_none() {
+            sandbox.delete_context(&context.id).await?;
+        }
+        let changes = house.diff(sandbox.id(), None, DiffOptions::default()).await?.changes;
+        let left = changes.into_iter().filter(is_left).collect::<Vec<_>>();
+        if let Some(into) = into.filter(|_| !left.is_empty()) {
+            for change in &left {
+                copy(&sandbox, change, &into).await?;
+            }
+        }
+        Ok(Ran { file, output, left })
+    };
+    let ran: Result<Ran> = run.await;
+    let removed = sandbox.destroy().await;
+    let ran = ran.with_context(|| format!("cannot run {shown}"))?;
+    removed?;
+    Ok(ran)
+}
+
+/// Whether it is a file that was added or whose content is another.
+fn is_left(change: &Difference) -> bool {
+    let is_file = change.to.as_ref().is_some_and(|thing| thing.kind == "file");
+    is_file && (change.from.is_none() || change.what.contains(&"content"))
+}
+
+async fn copy(sandbox: &glasshouse_sandbox::Sandbox, change: &Difference, into: &Path) -> Result<()> {
+    let Ok(path) = std::str::from_utf8(&change.path) else {
+        output::say(&format!("{} is not copied: its name is no UTF-8", change.path.escape_ascii()));
+        return Ok(());
+    };
+    let inside: PathBuf =
+        Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let to = into.join(inside);
+    if let Some(parent) = to.parent() {
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    sandbox.copy_out(path, &to).await.with_context(|| format!("cannot copy {path} to {}", to.display()))
+}
+
+fn json(ran: &Ran) -> Value {
+    let mut value = output::exec_json(&ran.output);
+    let left = ran.left.iter().take(LEFT_TOLD_MAX).map(|change| {
+        let to = change.to.as_ref();
+        let what = if change.from.is_some() { "changed" } else { "added" };
+        json!({ "path": String::from_utf8_lossy(&change.path), "bytes": to.map(|to| to.bytes), "change": what })
+    });
+    value["left"] = left.collect();
+    value["left_count"] = ran.left.len().into();
+    value["file"] = ran.file.to_string_lossy().into();
+    value
+}
+
+fn row(ran: &Ran) -> Vec<String> {
+    let report = &ran.output.report;
+    let bytes: u64 = ran.left.iter().filter_map(|change| change.to.as_ref()).map(|to| to.bytes).sum();
+    let left = match ran.left.len() {
+        0 => String::new(),
+        count => format!("{}, {}", words::count(count, "file", "files"), words::size(bytes)),
+    };
+    vec![
+        plain(&ran.file.to_string_lossy()).into_owned(),
+        words::exit(&report.exit),
+        words::span(std::time::Duration::from_micros(report.wall_us)),
+        words::size(report.peak_memory_bytes),
+        left,
+    ]
+}
+
+fn tell(rows: &[(Vec<String>, bool)]) -> Result<()> {
+    let cells: Vec<Vec<String>> = rows.iter().map(|(row, _)| row.clone()).collect();
+    let mut lines =
+        table::lines(&["FILE", "END", "TIME", "MEMORY", "LEFT BEHIND"], &cells, terminal::width());
+    lines[0] = lines[0].bold().to_string();
+    for (line, (_, fine)) in lines[1..].iter_mut().zip(rows) {
+        if !fine {
+            *line = line.red().to_string();
+        }
+    }
+    output::print(lines)
+}
