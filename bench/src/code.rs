@@ -107,18 +107,20 @@ impl Who {
         }
     }
 
-    /// Bytes that are its interpreter's own.
+    /// Bytes of its interpreter that are in memory.
     async fn memory(&mut self) -> Result<Option<u64>> {
         match self {
             Who::Bare => Ok(None),
             Who::Kernel(peer) => peer.ask("memory").map(Some),
             Who::Box { sandbox, warm } => {
                 let pid = sandbox.context(&warm.id).await?.pid.context("the context is gone")?;
-                let line = format!("awk '/^Pss:/ {{ print $2 * 1024 }}' /proc/{pid}/smaps_rollup");
-                let spec = ExecSpec { program: Program::Shell(line), ..ExecSpec::default() };
-                let output = sandbox.exec(spec).await?.collect().await;
-                let told = output.stdout.to_text();
-                told.trim().parse().map(Some).with_context(|| format!("the box says {told:?}"))
+                let program = Program::Argv(vec!["cat".into(), format!("/proc/{pid}/status")]);
+                let spec = ExecSpec { program, ..ExecSpec::default() };
+                let told = sandbox.exec(spec).await?.collect().await.stdout.to_text();
+                let words = told.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+                let kilobytes: Option<u64> =
+                    words.and_then(|words| words.split_whitespace().next()?.parse().ok());
+                Ok(Some(kilobytes.with_context(|| format!("the box says {told:?}"))? * 1024))
             }
         }
     }

@@ -1,5 +1,5 @@
 """ipykernel through jupyter_client, one turn for each line of stdin: `run` (1+1 in a live kernel) and `new` (a kernel until it
-has run that) answer nanoseconds, `memory` the bytes of the live kernel that are its own.
+has run that) answer nanoseconds, `memory` the bytes of the live kernel that are in memory.
 """
 import sys, time
 
@@ -12,8 +12,8 @@ def run(client):
 
 
 def memory(manager):
-    with open("/proc/%d/smaps_rollup" % manager.provisioner.pid) as file:
-        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    with open("/proc/%d/status" % manager.provisioner.pid) as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
 
 
 def main():

@@ -550,8 +550,9 @@ impl Native {
         let names = held.as_ref().map_or(&[][..], |held| &held.names);
         let at_work = held.as_ref().is_some_and(|held| held.at_work);
         let done = look(Still { record: &record, upper: &upper, processes, names, at_work });
-        if let Some(held) = held {
-            held.release(false)?;
+        if let Some(mut held) = held {
+            // Nothing has changed, so there is nothing to hear of it. Whoever asks the guest next asks after this.
+            held.let_go(false)?;
         }
         done
     }
