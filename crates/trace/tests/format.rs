@@ -292,6 +292,29 @@ fn version_2_has_steps_and_is_a_trajectory() {
 }
 
 #[test]
+fn version_3_has_code_and_what_it_told() {
+    let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v3");
+    let (trace, blobs) = (fixture.join("traces/demo"), fixture.join("blobs"));
+    assert!(verify(&trace, &blobs).unwrap().ok);
+    let reader = Reader::open(&trace, &blobs).unwrap();
+    let mut steps = FromTrace::new(reader.blobs());
+    let (mut contexts, mut results) = (Vec::new(), 0);
+    for line in reader {
+        let line = line.unwrap();
+        steps.feed(&line).unwrap();
+        assert!(!matches!(line.event, Event::Unknown(_)), "{line:?}");
+        match line.event {
+            Event::Context(change) => contexts.push(change.what),
+            Event::Results { .. } => results += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((contexts, results), (vec!["create".into(), "restart".into(), "delete".to_owned()], 3));
+    let (trajectory, _) = steps.finish();
+    assert_eq!(trajectory.steps.len(), 3);
+}
+
+#[test]
 fn a_reader_goes_on_where_another_one_stopped() {
     let home = Home::new();
     let mut writer = home.writer();

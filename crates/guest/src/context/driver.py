@@ -2,15 +2,15 @@
 # It has to run on Python 3.6, so that old images have contexts too.
 
 def drive():
+    # Nothing that Python has not loaded by itself, but for three modules in C: what `ast` and `linecache` would load takes
+    # longer than Python does.
+    import _ast as ast
     import _signal
     import _socket
-    import ast
     import builtins
     import io
-    import linecache
     import os
     import sys
-    import types
 
     # User code may replace whatever it likes of these modules and builtins; the driver keeps what it needs.
     BaseException_, Exception_, KeyboardInterrupt_ = BaseException, Exception, KeyboardInterrupt
@@ -47,7 +47,7 @@ def drive():
         results = -1        # where results go
         shown = 0           # figures that were shown and must not be shown again
         loop = None
-        cells = []
+        cells = {}          # sources, by the names that tracebacks have for them
 
     def interrupted(number, frame):
         if State.running:
@@ -183,6 +183,40 @@ def drive():
                                           'text/plain': repr_(figure)}})
         pyplot.close('all')
 
+    def keep_lines():
+        """Lets tracebacks show the lines of cells."""
+        known = sys.modules.get('linecache')
+        for name, source in State.cells.items() if known is not None else ():
+            if name not in known.cache:
+                lines = [text + '\n' for text in source.split('\n')]
+                known.cache[name] = (len_(source), None, lines, name)
+
+    class Lines:
+        """Knows the lines of cells as soon as anybody loads `linecache`."""
+
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            if name != 'linecache':
+                return None
+            sys.meta_path.remove(cls)
+            import importlib.util
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.loader is not None:
+                load = spec.loader.exec_module
+
+                def exec_module(module):
+                    load(module)
+                    keep_lines()
+
+                try:
+                    spec.loader.exec_module = exec_module
+                except AttributeError:
+                    # One that is built in is not told of. The next run's lines are known.
+                    pass
+            return spec
+
+    sys.meta_path.insert(0, Lines)
+
     class Backend:
         """Finds the module that matplotlib draws with, which is in no file: its own Agg, and a show() of ours."""
 
@@ -231,6 +265,7 @@ def drive():
             value = '<no text>'
         try:
             import traceback
+            keep_lines()
             text = ''.join(traceback.format_exception(type_(error), error, trace))
         except BaseException_:
             text = '%s: %s' % (name, value)
@@ -259,7 +294,7 @@ def drive():
 
     # Running.
 
-    module = types.ModuleType('__main__')
+    module = type_(sys)('__main__')
     module.__builtins__ = builtins
     sys.modules['__main__'] = module
     names = module.__dict__
@@ -296,10 +331,13 @@ def drive():
 
     def execute(source, count):
         name = '<cell %d>' % count
-        State.cells.append(name)
-        linecache.cache[name] = (len_(source), None, [text + '\n' for text in source.split('\n')], name)
+        State.cells[name] = source
+        keep_lines()
         if len_(State.cells) > CELLS_MAX:
-            linecache.cache.pop(State.cells.pop(0), None)
+            oldest = '<cell %d>' % (count - CELLS_MAX)
+            State.cells.pop(oldest, None)
+            if 'linecache' in sys.modules:
+                sys.modules['linecache'].cache.pop(oldest, None)
         flags = AWAIT
         tree = compile_(source, name, 'exec', ast.PyCF_ONLY_AST | flags, True)
         last = None
