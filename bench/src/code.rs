@@ -4,19 +4,18 @@
 //! Every contender has a turn in each round, in shuffled order. What is recorded of a run is part of what it costs. The peer
 //! counts what its own caller waits, in its own process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use glasshouse_sandbox::{
     CodeSpec, ContextInfo, ContextSpec, ExecSpec, Program, Sandbox, Sandboxes, Settings,
 };
 
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
-use crate::options::Words;
-use crate::peer::Peer;
+use crate::peer::{Given, Peer};
 use crate::round::Dice;
 use crate::sample::Samples;
 use crate::stage;
@@ -134,20 +133,7 @@ async fn run(sandbox: &Sandbox, context: &ContextInfo) -> Result<()> {
 
 /// Whether everything that was to be measured could be.
 pub(crate) fn measured(args: impl Iterator<Item = String>) -> Result<bool> {
-    let (mut rounds, mut home, mut peers) = (ROUNDS, PathBuf::from("/var/tmp"), None);
-    let mut words = Words::new(args);
-    while words.go_on() {
-        match words.name.as_str() {
-            "--rounds" => rounds = words.number()?,
-            "--home" => home = words.absolute()?,
-            "--peers" => peers = Some(words.absolute()?),
-            "--help" | "-h" => {
-                crate::print(HELP)?;
-                return Ok(true);
-            }
-            other => bail!("{other:?} is nothing that `code` knows\n{HELP}"),
-        }
-    }
+    let Some(Given { rounds, home, peers }) = Given::of(args, "code", ROUNDS, HELP)? else { return Ok(true) };
     let machine = Machine::look(&home)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();

@@ -4,10 +4,10 @@
 //! everything, in shuffled order. Others are Python packages: a process of theirs is told over a pipe whose turn it is, so
 //! that starting Python is not counted. They have no snapshots of a live box, and no forks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use glasshouse_sandbox::{
     EngineSettings, ExecSpec, Image, Program, Sandbox, SandboxSpec, Sandboxes, Settings, SnapshotOptions,
 };
@@ -15,8 +15,7 @@ use glasshouse_sandbox::{
 use crate::contender::docker::Engine;
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
-use crate::options::Words;
-use crate::peer::Peer;
+use crate::peer::{Given, Peer};
 use crate::round::Dice;
 use crate::sample::Samples;
 use crate::stage;
@@ -131,20 +130,9 @@ async fn ended(start: Instant, sandbox: Sandbox) -> Result<Duration> {
 
 /// Whether everything that was to be measured could be.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
-    let (mut rounds, mut home, mut peers) = (ROUNDS, PathBuf::from("/var/tmp"), None);
-    let mut words = Words::new(args);
-    while words.go_on() {
-        match words.name.as_str() {
-            "--rounds" => rounds = words.number()?,
-            "--home" => home = words.absolute()?,
-            "--peers" => peers = Some(words.absolute()?),
-            "--help" | "-h" => {
-                crate::print(HELP)?;
-                return Ok(true);
-            }
-            other => bail!("{other:?} is nothing that `docker` knows\n{HELP}"),
-        }
-    }
+    let Some(Given { rounds, home, peers }) = Given::of(args, "docker", ROUNDS, HELP)? else {
+        return Ok(true);
+    };
     let machine = Machine::look(&home)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();

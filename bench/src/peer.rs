@@ -1,11 +1,47 @@
 //! Others that are Python packages: a process of theirs is told over a pipe whose turn it is, and says how long it took.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::options::Words;
+
+/// What was asked for, where others take part.
+pub(crate) struct Given {
+    pub(crate) rounds: usize,
+    pub(crate) home: PathBuf,
+    /// The Python that has them.
+    pub(crate) peers: Option<PathBuf>,
+}
+
+impl Given {
+    /// `None`: for help, which was told.
+    pub(crate) fn of(
+        args: impl Iterator<Item = String>,
+        name: &str,
+        rounds: usize,
+        help: &str,
+    ) -> Result<Option<Given>> {
+        let mut given = Given { rounds, home: PathBuf::from("/var/tmp"), peers: None };
+        let mut words = Words::new(args);
+        while words.go_on() {
+            match words.name.as_str() {
+                "--rounds" => given.rounds = words.number()?,
+                "--home" => given.home = words.absolute()?,
+                "--peers" => given.peers = Some(words.absolute()?),
+                "--help" | "-h" => {
+                    crate::print(help)?;
+                    return Ok(None);
+                }
+                other => bail!("{other:?} is nothing that `{name}` knows\n{help}"),
+            }
+        }
+        Ok(Some(given))
+    }
+}
 
 /// A package of Python's.
 pub(crate) struct Peer {

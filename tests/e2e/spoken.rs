@@ -106,6 +106,15 @@ impl Talk<'_> {
         }
     }
 
+    /// One piece of code, which is enough for a batch.
+    fn batch(&self) {
+        let file = self.house.path().join("piece.sh");
+        std::fs::write(&file, "echo 1").expect("the house is ours");
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644);
+        std::fs::set_permissions(&file, open).expect("the file is ours");
+        self.ask(&["batch", "--lang", "bash", &file.display().to_string()]);
+    }
+
     /// An image, from a directory with next to nothing in it.
     fn picture(&self) {
         let root = self.house.path().join("root");
@@ -126,6 +135,7 @@ fn every_command_speaks_json() {
         let talk = Talk { house, spoken: RefCell::default() };
         talk.live();
         talk.picture();
+        talk.batch();
         talk.ask(&["key", "add", "one", "--tenant", "red"]);
         talk.ask(&["key", "list"]);
         talk.ask(&["key", "revoke", "one"]);

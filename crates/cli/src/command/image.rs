@@ -298,17 +298,22 @@ async fn pull(
     signals: &mut Signals,
 ) -> Result<Fetched> {
     let stop = Stop::default();
-    let options = PullOptions {
-        credentials: login::credentials(&registry_of(name)?)?,
-        progress: progress::lines(global.quiet),
-        stop: Some(stop.clone()),
-        ..options
-    };
+    let options = as_us(global, name, options, &stop)?;
     let fetched = until_told(house.pull_image(name, options), &stop, signals).await?;
     if fetched.is_break() {
         global.say("stopped; the next `glass image pull` goes on with what was downloaded");
     }
     Ok(fetched.into())
+}
+
+/// With our login and lines, until somebody stops it.
+fn as_us(global: &Global, name: &str, options: PullOptions, stop: &Stop) -> Result<PullOptions> {
+    Ok(PullOptions {
+        credentials: login::credentials(&registry_of(name)?)?,
+        progress: progress::lines(global.quiet),
+        stop: Some(stop.clone()),
+        ..options
+    })
 }
 
 /// The same of the Docker engine.
@@ -320,12 +325,7 @@ async fn pull_by_engine(
     signals: &mut Signals,
 ) -> Result<ControlFlow<i32, EngineImage>> {
     let stop = Stop::default();
-    let options = PullOptions {
-        credentials: login::credentials(&registry_of(name)?)?,
-        progress: progress::lines(global.quiet),
-        stop: Some(stop.clone()),
-        ..options
-    };
+    let options = as_us(global, name, options, &stop)?;
     until_told(house.pull_engine_image(name, options), &stop, signals).await
 }
 

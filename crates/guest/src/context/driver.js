@@ -211,6 +211,13 @@
     }
   };
 
+  const evaluate = (mine, code) => {
+    session.post('Runtime.evaluate', {
+      expression: `${strip(code)}\n//# sourceURL=cell-${mine.serial}.js`,
+      replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
+    }, answered(mine));
+  };
+
   const start = ({ serial, id, fed, dir }) => {
     const code = readFileSync(`${dir}/code`, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
@@ -222,12 +229,8 @@
     try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
     say(`begun ${id}`);
     store(shared, RUNNING, serial);
-    if (load(shared, ENDINGS) !== heard) return;
     try {
-      session.post('Runtime.evaluate', {
-        expression: `${strip(code)}\n//# sourceURL=cell-${serial}.js`,
-        replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
-      }, answered(mine));
+      if (load(shared, ENDINGS) === heard) evaluate(mine, code);
       settled();
     } catch (error) {
       if (run === mine) fail(error);
