@@ -91,6 +91,7 @@ fn code_runs_where_it_is_remembered() {
     assert_eq!(run(json!({ "code": "x" })).status, 404);
     assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "language": "cobol" })).status, 400);
     assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "langauge": "bash" })).status, 400);
+    assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "env": { "": "" } })).status, 400);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::driver::Act;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{Exec, ExecOutput};
 use crate::sandbox::Sandbox;
+use crate::sandboxes::check_variables;
 
 /// Code to be run, and how.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -73,6 +74,7 @@ fn told_by_old(error: Error) -> Error {
 impl Sandbox {
     /// Starts an interpreter that remembers, and waits until it is there.
     pub async fn create_context(&self, spec: ContextSpec) -> Result<ContextInfo> {
+        check_variables(&spec.env)?;
         let mut change = ContextChange {
             what: "create".into(),
             language: Some(spec.language),

@@ -540,6 +540,20 @@ pub(crate) fn check_name(name: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses variables that no program could be given.
+pub(crate) fn check_variables(env: &[(String, String)]) -> Result<()> {
+    let is_none = |(key, value): &&(String, String)| {
+        key.is_empty() || key.contains(['=', '\0']) || value.contains('\0')
+    };
+    match env.iter().find(is_none) {
+        Some((key, _)) => {
+            let message = format!("{key:?} cannot be the name of a variable, or its value holds a zero byte");
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Refuses what makes no sense.
 pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
     let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
@@ -555,13 +569,7 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
     {
         return invalid(format!("{cwd:?} cannot be the working directory; it has to begin with `/`"));
     }
-    for (key, value) in &spec.env {
-        if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {
-            return invalid(format!(
-                "{key:?} cannot be the name of a variable, or its value holds a zero byte"
-            ));
-        }
-    }
+    check_variables(&spec.env)?;
     if spec.redact.len() > REDACT_PATTERNS {
         return invalid(format!("a box has at most {REDACT_PATTERNS} patterns of what is not recorded"));
     }
