@@ -14,7 +14,7 @@ use glasshouse_sandbox::{
 };
 
 use crate::interrupt::Interrupt;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::peer::{Given, Peer};
 use crate::round::Dice;
 use crate::sample::Samples;
@@ -134,13 +134,7 @@ async fn run(sandbox: &Sandbox, context: &ContextInfo) -> Result<()> {
 /// Whether everything that was to be measured could be.
 pub(crate) fn measured(args: impl Iterator<Item = String>) -> Result<bool> {
     let Some(Given { rounds, home, peers }) = Given::of(args, "code", ROUNDS, HELP)? else { return Ok(true) };
-    let machine = Machine::look(&home)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tasks = tokio::task::LocalSet::new();
-    let interrupt = Interrupt::listen(&tasks);
-    let lines = tasks.block_on(&runtime, measure(&home, rounds, peers.as_deref(), &interrupt))?;
-    crate::print(&[machine.lines(), lines].concat().join("\n"))?;
-    Ok(true)
+    crate::told(&home, async |interrupt| measure(&home, rounds, peers.as_deref(), interrupt).await)
 }
 
 async fn measure(

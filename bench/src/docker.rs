@@ -14,7 +14,7 @@ use glasshouse_sandbox::{
 
 use crate::contender::docker::Engine;
 use crate::interrupt::Interrupt;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::peer::{Given, Peer};
 use crate::round::Dice;
 use crate::sample::Samples;
@@ -133,13 +133,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let Some(Given { rounds, home, peers }) = Given::of(args, "docker", ROUNDS, HELP)? else {
         return Ok(true);
     };
-    let machine = Machine::look(&home)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tasks = tokio::task::LocalSet::new();
-    let interrupt = Interrupt::listen(&tasks);
-    let lines = tasks.block_on(&runtime, measure(&home, rounds, peers.as_deref(), &interrupt))?;
-    crate::print(&[machine.lines(), lines].concat().join("\n"))?;
-    Ok(true)
+    crate::told(&home, async |interrupt| measure(&home, rounds, peers.as_deref(), interrupt).await)
 }
 
 async fn measure(

@@ -31,6 +31,7 @@ mod state;
 mod table;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -51,6 +52,17 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Measures on an event loop of its own, until somebody interrupts it, and tells what came of it, with the machine.
+fn told(home: &Path, measure: impl AsyncFnOnce(&Interrupt) -> Result<Vec<String>>) -> Result<bool> {
+    let machine = Machine::look(home)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    let interrupt = Interrupt::listen(&tasks);
+    let lines = tasks.block_on(&runtime, measure(&interrupt))?;
+    print(&[machine.lines(), lines].concat().join("\n"))?;
+    Ok(true)
 }
 
 /// Whether everything that was to be measured could be.

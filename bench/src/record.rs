@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use glasshouse_sandbox::{ExecSpec, Program, Recording, Sandbox, SandboxSpec, Sandboxes, Settings};
 
 use crate::interrupt::Interrupt;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::options::Words;
 use crate::progress::Progress;
 use crate::round::Dice;
@@ -132,13 +132,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
             other => bail!("{other:?} is nothing that `record` knows\n{HELP}"),
         }
     }
-    let machine = Machine::look(&home)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tasks = tokio::task::LocalSet::new();
-    let interrupt = Interrupt::listen(&tasks);
-    let lines = tasks.block_on(&runtime, measure(&home, rounds, &interrupt))?;
-    crate::print(&[machine.lines(), lines].concat().join("\n"))?;
-    Ok(true)
+    crate::told(&home, async |interrupt| measure(&home, rounds, interrupt).await)
 }
 
 async fn measure(home: &Path, rounds: usize, interrupt: &Interrupt) -> Result<Vec<String>> {
