@@ -7,8 +7,8 @@ cd "$(dirname "$0")"
 # package: a program that it brings
 wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps
   docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl btrfs-progs:mkfs.btrfs
-  git:git docker.io:dockerd podman:podman runsc:runsc nodejs:node npm:npm
-  chromium:chromium)
+  git:git docker.io:dockerd podman:podman runsc:runsc debootstrap:debootstrap musl-tools:musl-gcc
+  nodejs:node npm:npm chromium:chromium)
 missing=()
 for entry in "${wanted[@]}"; do
   command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")

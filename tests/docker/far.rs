@@ -1,12 +1,9 @@
 //! Engines that see nothing of our files: the guest comes in by a volume, and is reached through the engine.
 
 use std::io::{BufRead, BufReader};
-use std::net::Shutdown;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 
 use glasshouse_sandbox::{
     ErrorKind, ExecSpec, Exit, Image, Limits, Sandbox, SandboxSpec, SandboxState, Sandboxes, SnapshotOptions,
@@ -14,6 +11,7 @@ use glasshouse_sandbox::{
 };
 use glasshouse_tests::engine::{Manner, PrivateEngine};
 use glasshouse_tests::{House, Mode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{Stage, argv, label_of, open, perform, run, settle, shell, spec, stdout_of};
 
@@ -51,7 +49,7 @@ impl Far {
     }
 
     /// What the engine lists of ours.
-    fn listed(&self, what: &[&str]) -> Vec<String> {
+    pub(crate) fn listed(&self, what: &[&str]) -> Vec<String> {
         let label = label_of(&self.home).unwrap();
         let listed = self.engine.docker(&[what, &["-q", "--filter", &label]].concat());
         listed.lines().map(str::to_owned).collect()
@@ -263,75 +261,47 @@ fn ends_there_are_told_as_elsewhere() {
     });
 }
 
-/// A way to an engine that can be cut.
-struct Relay {
-    socket: PathBuf,
-    open: Arc<Mutex<Option<Vec<UnixStream>>>>,
-}
-
-impl Relay {
-    fn new(socket: PathBuf, engine: PathBuf) -> Relay {
-        let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket).unwrap();
-        let open = Arc::new(Mutex::new(Some(Vec::new())));
-        let shared = open.clone();
-        std::thread::spawn(move || {
-            for here in listener.incoming() {
-                // The engine has ended, and the test with it.
-                let (Ok(here), Ok(there)) = (here, UnixStream::connect(&engine)) else { return };
-                match shared.lock().unwrap().as_mut() {
-                    Some(open) => open.extend([here.try_clone().unwrap(), there.try_clone().unwrap()]),
-                    None => return,
-                }
-                for (mut from, mut to) in
-                    [(here.try_clone().unwrap(), there.try_clone().unwrap()), (there, here)]
-                {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Write);
-                    });
-                }
-            }
-        });
-        Relay { socket, open }
-    }
-
-    fn host(&self) -> String {
-        format!("unix://{}", self.socket.display())
-    }
-
-    /// Nobody comes through any more.
-    fn cut(self) {
-        for stream in self.open.lock().unwrap().take().unwrap() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        // Whoever listens notices that it is over.
-        drop(UnixStream::connect(&self.socket));
-        std::fs::remove_file(&self.socket).unwrap();
-    }
+#[test]
+fn ports_there_are_reached_and_what_runs_in_the_background_is_read_later() {
+    perform(async |stage| {
+        let far = Far::new(stage);
+        let house = far.house();
+        let sandbox = house.create(far.spec()).await.unwrap();
+        let line = "echo begun; exec nc -ll -p 8000 -e cat";
+        let server = sandbox.exec(ExecSpec { background: true, ..shell(line) }).await.unwrap().id();
+        let dial = async || sandbox.dial(8000).await.ok();
+        settle("it listens", async || dial().await.is_some()).await;
+        let (mut read, mut write) = tokio::io::split(sandbox.dial(8000).await.unwrap());
+        write.write_all(b"there and back").await.unwrap();
+        let mut came = [0; 14];
+        read.read_exact(&mut came).await.unwrap();
+        assert_eq!(&came, b"there and back");
+        // Whoever comes later reads what it wrote before.
+        let later = far.house().get(sandbox.id()).await.unwrap();
+        sandbox.kill_exec(server).await.unwrap();
+        let output = later.attach(server, 0, true).await.unwrap().collect().await;
+        assert_eq!(output.stdout.bytes, b"begun\n");
+        assert!(matches!(output.report.exit, Exit::Killed { .. }), "{:?}", output.report.exit);
+        sandbox.destroy().await.unwrap();
+        far.end(house).await;
+    });
 }
 
 #[test]
-fn a_way_to_the_engine_that_is_lost_is_no_death_and_boxes_are_found_again() {
+fn a_box_there_whose_time_is_up_ends_by_itself() {
     perform(async |stage| {
         let far = Far::new(stage);
-        let (socket, engine) = (stage.dir.path().join("relay"), stage.place().join("sock"));
-        let relay = Relay::new(socket.clone(), engine.clone());
-        let house = open(&far.home, &relay.host());
-        let sandbox = house.create(SandboxSpec { owner: None, ..far.spec() }).await.unwrap();
-        stdout_of(&sandbox, "echo kept > /a").await;
-        let exec = sandbox.exec(shell("exec sleep 1000")).await.unwrap();
-        relay.cut();
-        let end = exec.collect().await.report.exit;
-        assert!(matches!(end, Exit::BoxGone { .. }), "nobody can tell more: {end:?}");
-        let error = house.get(sandbox.id()).await.err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert_eq!(house.list().await.unwrap().len(), 1, "nobody says that it is dead");
-        let _relay = Relay::new(socket, engine);
-        let again = house.get(sandbox.id()).await.unwrap();
-        assert_eq!(stdout_of(&again, "cat /a").await, "kept\n");
-        assert_eq!(stdout_of(&sandbox, "cat /a").await, "kept\n", "whoever held it goes on with it");
-        sandbox.destroy().await.unwrap();
+        let house = far.house();
+        let limits = Limits { ttl: Some(std::time::Duration::from_secs(3)), ..Limits::default() };
+        let sandbox = house.create(SandboxSpec { limits, owner: None, ..far.spec() }).await.unwrap();
+        // Nobody who made it is there to end it.
+        let id = sandbox.id().to_owned();
+        drop((sandbox, house));
+        settle("its container has ended", async || far.engine.docker(&["ps", "-q"]).is_empty()).await;
+        let house = far.house();
+        assert_eq!(house.list().await.unwrap(), []);
+        let error = house.get(&id).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         far.end(house).await;
     });
 }

@@ -162,13 +162,13 @@ fn an_image_of_an_engine_is_only_for_boxes_there() {
 }
 
 /// A registry that ends with the value.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Registry {
-    fn new(dir: &Path) -> Registry {
+    pub(crate) fn new(dir: &Path) -> Registry {
         Registry::with(dir, "")
     }
 

@@ -6,7 +6,9 @@
 mod far;
 mod fates;
 mod images;
+mod kinds;
 mod podman;
+mod relay;
 mod stage;
 mod states;
 mod unseen;

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use glasshouse_sandbox::{
-    Content, DiffOptions, ErrorKind, ExportOptions, Image, Recording, ReplayOptions, RuntimeKind, Sandbox,
-    SandboxSpec, Sandboxes, SnapshotOptions,
+    Content, DiffOptions, Error, ErrorKind, ExportOptions, Image, Recording, ReplayOptions, RuntimeKind,
+    Sandbox, SandboxSpec, Sandboxes, SnapshotInfo, SnapshotOptions,
 };
 use glasshouse_tests::engine::{Manner, PrivateEngine, is_new_store};
 use glasshouse_tests::skip;
@@ -16,7 +16,7 @@ use crate::far::{Far, small};
 use crate::stage::{Stage, open, perform, run, shell, spec, stdout_of};
 
 /// What is done to a box, as far as a shell and busybox can, each line a state of its own.
-const LINES: [&str; 8] = [
+const LINES: [&str; 9] = [
     "true",
     "busybox mkdir -p /a/b/c; echo one > /a/b/c/file; echo two > /top",
     "busybox chmod 4711 /a/b/c/file; busybox chmod 0700 /a; busybox ln -s ../top /a/link",
@@ -24,6 +24,8 @@ const LINES: [&str; 8] = [
     "rm /bin/tail; busybox mv /bin/nc /bin/moved; busybox mkdir /etc/d; echo name > /etc/d/hostile",
     // The same size and the same time as before.
     "busybox touch -r /top /ref; echo TWO > /top; busybox touch -r /ref /top",
+    // So with a file of the image: engines that compare trees take it for the one that it was.
+    "busybox touch -r /etc/kept /ref; echo TWO > /etc/kept; busybox touch -r /ref /etc/kept",
     "busybox chmod 0 /a/b/c/file; busybox rm -r /a/huge",
     "busybox rm -r /bin/sleep; busybox mkdir /bin/sleep; busybox ln -s nowhere /bin/sleep/sh",
 ];
@@ -37,6 +39,7 @@ fn tree(stage: &Stage) -> PathBuf {
     // Not what engines make of it.
     std::fs::set_permissions(tree.join("etc"), Permissions::from_mode(0o711)).unwrap();
     std::fs::write(tree.join("etc/hosts"), "127.0.0.1 here\n").unwrap();
+    std::fs::write(tree.join("etc/kept"), "one\n").unwrap();
     tree
 }
 
@@ -62,8 +65,29 @@ async fn compare(house: &Sandboxes, native: &Sandbox, there: &Sandbox) {
     assert_eq!(top.content, Some(Content::Text("@@ -0,0 +1 @@\n+TWO\n".into())));
 }
 
+/// How an engine finds out what is to be in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notices {
+    /// By what is in a container's own layer.
+    All,
+    /// By sizes and times: what it does not notice is not lost, but refused.
+    Most,
+}
+
+async fn take(there: &Sandbox, notices: Notices) -> SnapshotInfo {
+    let taken = there.snapshot(SnapshotOptions::default()).await;
+    if notices == Notices::All {
+        return taken.unwrap();
+    }
+    let error = taken.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("done to /etc/kept: the engine takes it for what it was"), "{error}");
+    assert_eq!(stdout_of(there, "busybox touch /etc/kept; cat /etc/kept").await, "TWO\n", "it goes on");
+    there.snapshot(SnapshotOptions::default()).await.unwrap()
+}
+
 /// All that can be asked about states, on an engine.
-async fn look(house: &Sandboxes, image: Image) {
+async fn look(house: &Sandboxes, image: Image, notices: Notices) {
     let spec = || SandboxSpec { image: image.clone(), user: Some("root".into()), ..spec() };
     let native = house.create(SandboxSpec { runtime: RuntimeKind::Native, ..spec() }).await.unwrap();
     let there = house.create(spec()).await.unwrap();
@@ -71,7 +95,7 @@ async fn look(house: &Sandboxes, image: Image) {
     let digest = house.digest(there.id()).await.unwrap().digest;
 
     // A snapshot is the same, a fork of it too, and what is written to a file.
-    let snapshot = there.snapshot(SnapshotOptions::default()).await.unwrap();
+    let snapshot = take(&there, notices).await;
     let differs = house.diff(there.id(), Some(&snapshot.id), DiffOptions::default()).await.unwrap();
     assert_eq!(differs.changes, []);
     assert_eq!(house.digest(&snapshot.id).await.unwrap().digest, digest);
@@ -83,16 +107,21 @@ async fn look(house: &Sandboxes, image: Image) {
     let twin = SandboxSpec { runtime: RuntimeKind::Native, image, ..spec() };
     let twin = house.create(twin).await.unwrap();
     assert_eq!(house.digest(twin.id()).await.unwrap().digest, digest);
-    assert_eq!(stdout_of(&twin, "cat /top").await, "TWO\n");
+    assert_eq!(stdout_of(&twin, "cat /top /etc/kept").await, "TWO\nTWO\n");
     twin.destroy().await.unwrap();
     let exported = house.export(&snapshot.id, ExportOptions::default(), std::io::sink()).await.unwrap();
     assert_eq!(exported.digest, digest);
 
     // Nobody is there to tell of a stopped one.
     house.stop(fork.id()).await.unwrap();
-    let error = house.digest(fork.id()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    assert!(error.to_string().contains("glass start"), "{error}");
+    let told = |error: Error| {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("glass start"), "{error}");
+    };
+    told(house.digest(fork.id()).await.unwrap_err());
+    if notices == Notices::Most {
+        told(house.snapshot(fork.id(), SnapshotOptions::default()).await.unwrap_err());
+    }
     fork.destroy().await.unwrap();
 
     there.restore(&snapshot.id).await.unwrap();
@@ -133,10 +162,10 @@ async fn replays(house: &Sandboxes, spec: SandboxSpec) {
     }
 }
 
-async fn look_on(stage: &Stage, manner: &Manner) {
+async fn look_on(stage: &Stage, manner: &Manner, notices: Notices) {
     let engine = PrivateEngine::start_as(&stage.place(), manner).unwrap();
     let house = open(&stage.dir.path().join("other"), &engine.host());
-    look(&house, Image::Directory(tree(stage))).await;
+    look(&house, Image::Directory(tree(stage)), notices).await;
     house.settle().await;
     house.gc().await.unwrap();
     engine.end();
@@ -147,7 +176,7 @@ fn states_elsewhere_are_those_of_native_boxes() {
     perform(async |stage| {
         let far = Far::new(stage);
         let house = far.house();
-        look(&house, Image::Directory(tree(stage))).await;
+        look(&house, Image::Directory(tree(stage)), Notices::All).await;
         far.end(house).await;
     });
 }
@@ -157,7 +186,7 @@ fn states_by_another_driver_are_those_of_native_boxes() {
     perform(async |stage| {
         let driver = if is_new_store() { "native" } else { "vfs" };
         let args = vec![format!("--storage-driver={driver}")];
-        look_on(stage, &Manner { args, ..Manner::default() }).await;
+        look_on(stage, &Manner { args, ..Manner::default() }, Notices::Most).await;
     });
 }
 
@@ -170,7 +199,7 @@ fn states_of_remapped_users_are_those_of_native_boxes() {
                 "engines do not commit such containers of containerd's store themselves",
             );
         }
-        look_on(stage, &Manner::remapping(&stage.place())).await;
+        look_on(stage, &Manner::remapping(&stage.place()), Notices::All).await;
     });
 }
 
@@ -208,5 +237,67 @@ fn an_image_of_the_engine_is_fetched_once_to_be_compared_with() {
         let left: Vec<_> = std::fs::read_dir(far.home.join("layers")).unwrap().flatten().collect();
         assert!(left.is_empty(), "what was fetched goes with who needed it: {left:?}");
         far.end(house).await;
+    });
+}
+
+/// A box that has done what no engine lists as a change, nor keeps: an attribute of a file. And what it has done beside that.
+async fn mark(house: &Sandboxes, tree: PathBuf) -> Sandbox {
+    let user = Some("root".into());
+    let sandbox = house.create(SandboxSpec { image: Image::Directory(tree), user, ..spec() }).await.unwrap();
+    stdout_of(&sandbox, "/tool mark /etc/kept; echo new > /new").await;
+    let changes = house.diff(sandbox.id(), None, DiffOptions::default()).await.unwrap().changes;
+    let told: Vec<_> = changes.iter().map(|change| (&change.path[..], &change.what[..])).collect();
+    assert_eq!(told, [(&b"/etc/kept"[..], &["xattrs"][..]), (b"/new", &[])], "a digest has it, and a diff");
+    sandbox
+}
+
+#[test]
+fn attributes_of_files_are_told_and_no_part_of_an_engines_snapshot() {
+    perform(async |stage| {
+        let tree = tree(stage);
+        glasshouse_tests::trees::scratch(&tree).unwrap();
+        let house = &stage.house;
+        let sandbox = mark(house, tree.clone()).await;
+        let listed = stage.engine.docker(&["diff", &stage.containers()[0]]);
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(listed.contains("/new") && !listed.contains("/etc/kept"), "{listed}");
+        // Whoever wants to know what a snapshot is without can ask.
+        let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
+        let differs = house.diff(sandbox.id(), Some(&snapshot.id), DiffOptions::default()).await.unwrap();
+        let differs: Vec<_> = differs.changes.iter().map(|change| &change.path[..]).collect();
+        assert_eq!(differs, [b"/etc/kept"]);
+
+        // Where it is looked at what the engine misses, it is refused.
+        let driver = if is_new_store() { "native" } else { "vfs" };
+        let args = vec![format!("--storage-driver={driver}")];
+        let engine = PrivateEngine::start_as(&stage.place(), &Manner { args, ..Manner::default() }).unwrap();
+        let house = open(&stage.dir.path().join("other"), &engine.host());
+        let sandbox = mark(&house, tree).await;
+        let error = sandbox.snapshot(SnapshotOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("/etc/kept: it has attributes"), "{error}");
+        sandbox.destroy().await.unwrap();
+        engine.end();
+    });
+}
+
+#[test]
+fn what_an_engines_list_of_changes_is_without_is_in_ours() {
+    perform(async |stage| {
+        let sandbox = stage.create(SandboxSpec { image: Image::Directory(tree(stage)), ..spec() }).await;
+        let forge = "busybox touch -r /etc/kept /tmp/ref; echo TWO > /etc/kept; busybox touch -r /tmp/ref /etc/kept; rm /tmp/ref";
+        stdout_of(&sandbox.as_user("root"), forge).await;
+        let listed = stage.engine.docker(&["diff", &stage.containers()[0]]);
+        assert!(listed.status.success(), "{listed:?}");
+        assert!(!String::from_utf8(listed.stdout).unwrap().contains("/etc/kept"), "so it is no diff");
+        let changes =
+            stage.house.diff(sandbox.id(), None, DiffOptions { content: true }).await.unwrap().changes;
+        let kept = changes.iter().find(|change| change.path == b"/etc/kept").unwrap();
+        assert_eq!(kept.content, Some(Content::Text("@@ -1 +1 @@\n-one\n+TWO\n".into())));
+        // It is in the container's own layer, and so in a snapshot.
+        let snapshot = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
+        let differs =
+            stage.house.diff(sandbox.id(), Some(&snapshot.id), DiffOptions::default()).await.unwrap();
+        assert_eq!(differs.changes, []);
     });
 }

@@ -35,6 +35,37 @@ fn boxes(engine: &TestEngine, dir: &Path) {
     engine.import(&tree, BOXES);
 }
 
+/// What deploy/compose.yaml says, in words of `docker run`; but for the network, which the tests' engine has none of. Whoever
+/// adds something to the file is told to add it here, too.
+fn composed() -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/compose.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let mut words = Vec::new();
+    for line in lines.skip_while(|line| *line != "glasshouse:").skip(1) {
+        let (flag, value) = match line.split_once(": ").unwrap_or((line, "")) {
+            ("image", "glasshouse") | ("restart", _) | ("ports", r#"["127.0.0.1:8080:8080"]"#) => continue,
+            ("volumes:", "") => continue,
+            (
+                "- /var/run/docker.sock:/var/run/docker.sock" | "- /var/lib/glasshouse:/var/lib/glasshouse",
+                "",
+            ) => continue,
+            ("pid", value) => ("--pid", value),
+            ("cgroup", value) => ("--cgroupns", value),
+            ("read_only", "true") => {
+                words.push("--read-only".to_owned());
+                continue;
+            }
+            ("tmpfs", value) => ("--tmpfs", value),
+            ("security_opt", value) => ("--security-opt", value),
+            other => panic!("{other:?} is new in the compose file"),
+        };
+        words.extend([flag.to_owned(), value.trim_matches(&['[', ']', '"'][..]).to_owned()]);
+    }
+    assert_eq!(words.len(), 9, "{words:?}");
+    words
+}
+
 /// The service's container. It goes with the test.
 struct Container<'a> {
     engine: &'a TestEngine,
@@ -58,37 +89,15 @@ fn the_service_in_a_container_makes_boxes_beside_itself() {
     boxes(engine, house.path());
     let (home, socket) = (house.home().display().to_string(), engine.host.strip_prefix("unix://").unwrap());
     std::fs::create_dir_all(&home).unwrap();
-    // As in deploy/compose.yaml; but for the network, which the tests' engine has none of.
+    // Where the compose file has the machine's engine and the usual directory, it is given those of the test.
     let socket = format!("{socket}:/var/run/docker.sock");
     let volume = format!("{home}:{home}");
     let place = format!("GLASSHOUSE_HOME={home}");
-    let made = engine.docker(&[
-        "run",
-        "-d",
-        "--network",
-        "host",
-        "--pid",
-        "host",
-        "--cgroupns",
-        "host",
-        "--read-only",
-        "--tmpfs",
-        "/tmp",
-        "--security-opt",
-        "no-new-privileges:true",
-        "-v",
-        &socket,
-        "-v",
-        &volume,
-        "-e",
-        &place,
-        SERVICE,
-        "serve",
-        "--config",
-        "/etc/glasshouse/serve.toml",
-        "--listen",
-        "127.0.0.1:0",
-    ]);
+    let own = ["--network", "host", "-v", &socket, "-v", &volume, "-e", &place, SERVICE];
+    let command = ["serve", "--config", "/etc/glasshouse/serve.toml", "--listen", "127.0.0.1:0"];
+    let words = composed();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let made = engine.docker(&[&["run", "-d"][..], &words, &own, &command].concat());
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let container = Container { engine, id: String::from_utf8(made.stdout).unwrap().trim().to_owned() };
     let mut logs = Command::new("/usr/bin/docker")

@@ -5,13 +5,14 @@ pub mod engine;
 pub mod leaks;
 pub mod podman;
 pub mod python;
+pub mod trees;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Says that a test cannot run here. Where `MUST_RUN` names the group (CI names `native-root`, `native-rootless`,
-/// `escape`, `images`, `docker`, `podman`, `serve` and `viewer`), that is a failure.
+/// `escape`, `images`, `docker`, `podman`, `runsc`, `serve` and `viewer`), that is a failure.
 ///
 /// # Panics
 /// If the group must run.

@@ -10,14 +10,17 @@
 //! |---|---|---|
 //! | he closes | – | nothing: the bridge's stdin ends, then the guest's connection, then all of it |
 //! | the guest or the container ends | what it still said, then the end of the stream | nothing |
+//! | the same, and the engine forgets the stream | the same, a moment later: the engine is also asked to tell of the container's end | nothing |
 //! | the way to the engine is cut | the end of the stream | nothing: the engine ends the bridge's stdin |
 //! | the engine is killed | the end of the stream | the bridge, until the box ends: who looks after it holds its stdin |
 //! | the engine does not answer | `Unreachable` when he connects | nothing |
 //! | the bridge cannot be executed, or does not find the guest | an error with the reason | nothing |
 
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bollard::container::LogOutput;
@@ -36,6 +39,8 @@ use crate::limits::DOOR_TIMEOUT;
 const PIECE_BYTES: usize = 64 * 1024;
 /// How long the other side may take to end when the caller has.
 const END_MAX: Duration = Duration::from_secs(10);
+/// How long nothing may come from a container that has ended, before nothing more is waited for.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// What is kept of what a bridge says of its failure.
 const WORDS_MAX: usize = 1024;
 
@@ -51,6 +56,52 @@ pub(super) enum End {
     Both,
 }
 
+/// The bridges of this process that stand, by their containers.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    bridges: Mutex<HashMap<String, usize>>,
+    changed: Condvar,
+}
+
+impl Standing {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until none leads to a container that has ended. Who has one would not know yet that it has, and say something to
+    /// nobody. One whose caller does not read is not waited for.
+    pub(super) fn wait_down(&self, container: &str) {
+        let stands = |bridges: &mut HashMap<String, usize>| bridges.contains_key(container);
+        drop(self.changed.wait_timeout_while(self.lock(), 2 * REST_MAX, stands));
+    }
+}
+
+/// One that stands, for as long as its thread has this.
+struct Stands {
+    standing: Arc<Standing>,
+    container: String,
+}
+
+impl Stands {
+    fn new(standing: &Arc<Standing>, container: &str) -> Stands {
+        *standing.lock().entry(container.to_owned()).or_default() += 1;
+        Stands { standing: standing.clone(), container: container.to_owned() }
+    }
+}
+
+impl Drop for Stands {
+    fn drop(&mut self) {
+        let mut bridges = self.standing.lock();
+        if let Some(left) = bridges.get_mut(&self.container) {
+            *left -= 1;
+            if *left == 0 {
+                bridges.remove(&self.container);
+            }
+        }
+        self.standing.changed.notify_all();
+    }
+}
+
 /// A new stream to the guest in a container.
 pub(super) fn connect(engine: &Engine, container: &str, end: End) -> Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair().context("make a socket pair")?;
@@ -58,9 +109,13 @@ pub(super) fn connect(engine: &Engine, container: &str, end: End) -> Result<Unix
     let (stands, told) = channel();
     let (engine, container) = (engine.clone(), container.to_owned());
     let thread = std::thread::Builder::new().name("glass-bridge".into());
-    let carry = move || match event_loop() {
-        Ok(event_loop) => event_loop.block_on(carry(&engine, &container, end, theirs, &stands)),
-        Err(e) => drop(stands.send(Err(e))),
+    let one = Stands::new(&engine.bridges, &container);
+    let carry = move || {
+        let _one = one;
+        match event_loop() {
+            Ok(event_loop) => event_loop.block_on(carry(&engine, &container, end, theirs, &stands)),
+            Err(e) => drop(stands.send(Err(e))),
+        }
     };
     thread.spawn(carry).context("start a thread for the stream to the guest")?;
     let ended = || Error::new(ErrorKind::Failed, "the stream to the guest ended before it was one");
@@ -102,7 +157,19 @@ async fn carry(engine: &Engine, container: &str, end: End, ours: UnixStream, sta
         if to_caller.write_all(&rest).await.is_err() {
             return;
         }
-        while let Some(Ok(piece)) = output.next().await {
+        // An engine that learns of a bridge's end after the container's, which is removed by then, says nothing at all.
+        let mut end = std::pin::pin!(engine.ended(container));
+        let mut is_over = false;
+        loop {
+            let piece = tokio::select! {
+                piece = output.next() => piece,
+                () = &mut end, if !is_over => {
+                    is_over = true;
+                    continue;
+                }
+                () = tokio::time::sleep(REST_MAX), if is_over => return,
+            };
+            let Some(Ok(piece)) = piece else { return };
             if let LogOutput::StdOut { message } = piece
                 && to_caller.write_all(&message).await.is_err()
             {

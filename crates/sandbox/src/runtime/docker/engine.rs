@@ -13,6 +13,7 @@ use bollard::query_parameters::WaitContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use futures_util::StreamExt;
 
+use super::bridge::Standing;
 use crate::error::{Context, Error, ErrorKind, Result};
 
 /// Where an engine is unless somebody says otherwise.
@@ -52,8 +53,11 @@ pub(super) struct Engine {
     version: Arc<OnceLock<ClientVersion>>,
     podman: Arc<OnceLock<bool>>,
     remaps: Arc<OnceLock<bool>>,
+    commits_all: Arc<OnceLock<bool>>,
     /// It was found to see nothing of our files.
     far: Arc<OnceLock<()>>,
+    /// Streams through it to guests.
+    pub(super) bridges: Arc<Standing>,
 }
 
 /// Does something that has an event loop of its own on a thread of its own: the caller's may have one already.
@@ -72,7 +76,9 @@ impl Engine {
             version: Arc::default(),
             podman: Arc::default(),
             remaps: Arc::default(),
+            commits_all: Arc::default(),
             far: Arc::default(),
+            bridges: Arc::default(),
         }
     }
 
@@ -140,6 +146,15 @@ impl Engine {
         Ok(*self.remaps.get_or_init(|| remaps))
     }
 
+    /// Whether all that a box has changed is in a commit of its container.
+    pub(super) fn commits_all(&self) -> Result<bool> {
+        if let Some(all) = self.commits_all.get() {
+            return Ok(*all);
+        }
+        let all = commits_all(&self.info()?);
+        Ok(*self.commits_all.get_or_init(|| all))
+    }
+
     /// Asks the engine. `what` fits after "cannot".
     pub(super) fn ask<T>(
         &self,
@@ -175,6 +190,25 @@ impl Engine {
             }
         })?;
         Ok(ended.unwrap_or(true))
+    }
+
+    /// Comes back when it says that a container has ended, or that there is none of that name. As long as it says neither, and
+    /// if it says nothing any more, it does not.
+    pub(super) async fn ended(&self, name: &str) {
+        while let Ok(docker) = self.reach().await {
+            let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+            match docker.wait_container(name, Some(options)).next().await {
+                Some(
+                    Ok(_)
+                    | Err(EngineError::DockerContainerWaitError { .. })
+                    | Err(EngineError::DockerResponseServerError { status_code: 404, .. }),
+                ) => return,
+                // It has run for as long as an answer may take.
+                Some(Err(EngineError::RequestTimeoutError)) => {}
+                Some(Err(_)) | None => break,
+            }
+        }
+        std::future::pending().await
     }
 
     fn try_ask<T>(
@@ -273,6 +307,14 @@ pub(super) fn has_snapshotter(info: &SystemInfo) -> bool {
     rows.flatten().any(|word| word.starts_with("io.containerd.snapshotter"))
 }
 
+/// Whether an engine that says this of itself commits what is in a container's own layer. Others compare two trees, and take a file
+/// of the same size and the same time for the same, whatever is in it: both are the box's to set.
+fn commits_all(info: &SystemInfo) -> bool {
+    let has_own_layer = |row: &Vec<String>| row.iter().eq(["Native Overlay Diff", "true"]);
+    let by_snapshotter = has_snapshotter(info) && info.driver.as_deref() == Some("overlayfs");
+    by_snapshotter || info.driver_status.iter().flatten().any(has_own_layer)
+}
+
 /// Whether an engine that says this of itself gives containers other users.
 pub(super) fn remaps(info: &SystemInfo) -> bool {
     has(info, "name=userns") || has(info, "name=rootless")
@@ -285,4 +327,24 @@ fn source_of(error: &EngineError) -> String {
         deepest = source;
     }
     deepest.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_layer_of_its_own_is_committed_whole() {
+        let says = |driver: &str, rows: &[[&str; 2]]| {
+            let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+            let driver = Some(driver.to_owned());
+            commits_all(&SystemInfo { driver, driver_status: Some(rows), ..SystemInfo::default() })
+        };
+        assert!(says("overlay2", &[["Supports d_type", "true"], ["Native Overlay Diff", "true"]]));
+        assert!(says("overlayfs", &[["driver-type", "io.containerd.snapshotter.v1"]]));
+        // So it is where the kernel follows renames of directories.
+        assert!(!says("overlay2", &[["Native Overlay Diff", "false"]]));
+        assert!(!says("native", &[["driver-type", "io.containerd.snapshotter.v1"]]));
+        assert!(!says("vfs", &[]) && !says("btrfs", &[["Build Version", "Btrfs v6"]]));
+    }
 }

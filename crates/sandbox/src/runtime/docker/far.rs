@@ -263,22 +263,27 @@ impl Docker {
     /// Ends the first process of a box there, politely if it listens, and waits until the engine knows that it is gone.
     pub(super) fn end_far(&self, info: &SandboxInfo) -> Result<()> {
         let name = self.container_of(&info.id, info.generation)?;
+        self.end_container(&name, info)?;
+        self.engine.bridges.wait_down(&name);
+        Ok(())
+    }
+
+    fn end_container(&self, name: &str, info: &SandboxInfo) -> Result<()> {
         let found = self
             .engine
-            .ask_known("look at the container", async |docker| docker.inspect_container(&name, None).await)?;
+            .ask_known("look at the container", async |docker| docker.inspect_container(name, None).await)?;
         if found.and_then(|found| found.state).is_none_or(|state| state.running != Some(true)) {
             return Ok(());
         }
         if let Ok(stream) = self.connect(info) {
             native::ask_to_shut_down(&stream);
-            if self.engine.wait_ended(&name, GOODBYE_TIMEOUT)? {
+            if self.engine.wait_ended(name, GOODBYE_TIMEOUT)? {
                 return Ok(());
             }
         }
         // One that has ended in this moment, or is gone, is what we want.
-        let _ =
-            self.engine.ask("kill the container", async |docker| docker.kill_container(&name, None).await);
-        self.engine.wait_ended(&name, DEATH_TIMEOUT).map(drop)
+        let _ = self.engine.ask("kill the container", async |docker| docker.kill_container(name, None).await);
+        self.engine.wait_ended(name, DEATH_TIMEOUT).map(drop)
     }
 
     /// Holds a stream for as long as this process lives, or its box does.

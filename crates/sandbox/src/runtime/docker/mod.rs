@@ -20,6 +20,7 @@
 //! | `image` | what a container is made from |
 //! | `state` | snapshot, restore, stop, start |
 //! | `kept` | whether the engine has what a box writes |
+//! | `missed` | whether the engine notices what a box has changed |
 //! | `unseen` | what boxes and images hold where no directory of the engine's can be read |
 //!
 //! The picture is of an engine that sees this host's files: one on the same machine, whatever way leads to it (a socket, TCP,
@@ -32,6 +33,7 @@ mod far;
 mod hull;
 mod image;
 mod kept;
+mod missed;
 mod probe;
 mod profile;
 mod pull;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  snapshot   hold the guest, the engine commits the container to an image      method `commit`
+//!             where it may miss something: refused if it does (`missed`)
 //!  restore    end the container, make one of the snapshot's image in its place
 //!  stop       end the guest, keep the container
 //!  start      the same container again
@@ -134,8 +135,16 @@ impl Docker {
         self.must_keep(id, "a snapshot")?;
         let record = self.whole(id)?;
         let container = self.container_of(id, record.info.generation)?;
-        let held = self.hold(&record, Running::Stopped)?;
+        let misses_nothing = self.engine.commits_all()?;
+        let upper = self.upper_of(id);
+        if !misses_nothing && upper.is_none() {
+            self.know_chain(&record)?;
+        }
+        let mut held = self.hold(&record, Running::Stopped)?;
         let processes = held.as_ref().map_or(0, |held| held.processes);
+        if !misses_nothing {
+            held = self.must_miss_nothing(&record, upper, held)?;
+        }
         let tag = crate::sandboxes::new_id()?;
         let options = CommitContainerOptionsBuilder::new().container(&container).repo(REPOSITORY).tag(&tag);
         let committed = self.engine.ask("have the engine commit the container", async |docker| {
@@ -149,14 +158,18 @@ impl Docker {
         Ok(Taken { method: Method::Commit, chain, processes })
     }
 
+    /// Sees to it that what a box began with is here.
+    fn know_chain(&self, record: &BoxRecord) -> Result<()> {
+        let mut images = record.info.chain.iter().filter_map(|name| layers::tree_of(name));
+        images.try_for_each(|image| self.know(image))
+    }
+
     pub(super) fn look_at(&self, id: &str, look: &mut dyn FnMut(Still<'_>) -> Result<()>) -> Result<()> {
         let _turn = self.home.lock_box(id)?;
         let record = self.whole(id)?;
         let upper = self.upper_of(id);
         if upper.is_none() {
-            for image in record.info.chain.iter().filter_map(|name| layers::tree_of(name)) {
-                self.know(image)?;
-            }
+            self.know_chain(&record)?;
         }
         let mut held = self.hold(&record, Running::Settled)?;
         let processes = held.as_ref().map_or(0, |held| held.processes);

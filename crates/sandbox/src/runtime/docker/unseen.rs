@@ -8,8 +8,8 @@
 //! | an image, a snapshot | the engine: it is saved once, and its layers are unpacked into our store like any image's |
 //! | a box that is stopped | nobody: it is started, or its snapshot is looked at |
 //!
-//! The engine's list of changes is not used: it leaves out what only an owner or an attribute of a directory tells, and where
-//! the driver compares trees it goes by times and sizes, which a box can set.
+//! The engine's list of changes spares nobody a walk: it leaves out what a box can hide from it (`missed` says what, and what the
+//! list is good for).
 //!
 //! A chain of such an engine is `tree:ID, engine:ID`. What it shows is known when somebody asks (`Sandboxes::know`), and not
 //! before: a whole image has to come here for that.
