@@ -30,6 +30,7 @@ mod code;
 mod hostile_code;
 mod languages;
 mod pictures;
+mod warm;
 
 mod limits;
 mod lives;

@@ -143,6 +143,11 @@ fn a_batch_runs_each_piece_in_a_box_of_its_own_and_tells_what_it_left() {
         assert!(code == 0 && stdout.contains("b.py") && stdout.contains("LEFT BEHIND"), "{stdout}");
         let (code, _, stderr) = house.run(&all);
         assert!(code == 1 && stderr.contains("is there already"), "{stderr}");
+        // What is kept warm has to be there, and Python.
+        let (code, _, stderr) = house.run(&["batch", "--lang", "python", "--import", "wave,json", &files[1]]);
+        assert_eq!(code, 0, "{stderr}");
+        let (code, _, stderr) = house.run(&["batch", "--lang", "bash", "--import", "json", &files[1]]);
+        assert!(code == 1 && stderr.contains("--import is for Python"), "{code}: {stderr}");
         assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
     });
 }

@@ -1,6 +1,7 @@
 //! What the tests share: where the program is, state directories that clean up after themselves, and skips that are
 //! loud and, where they must not be, fatal.
 
+pub mod begun;
 pub mod engine;
 pub mod leaks;
 pub mod podman;

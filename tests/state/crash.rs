@@ -1,5 +1,10 @@
 //! kill -9 at any moment: the box and the store are as before or as after, and nothing in between stays.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use glasshouse_linux::{process, rustix};
+
 use crate::stage::Stage;
 
 /// Rounds for each mode.
@@ -64,5 +69,56 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
         assert_eq!(stage.layers(), [""; 0], "{:?}", stage.house.mode);
         let left = |dir: &str| std::fs::read_dir(stage.house.home().join(dir)).expect("it is there").count();
         assert_eq!((left("boxes"), left("trash"), left("snapshots")), (0, 0, 0));
+    }
+}
+
+/// A builder is at work for less, most of the time.
+const WORK_US: u64 = 2000;
+/// So many builders at least have to have outlived their maker, or they were looked for in the wrong place.
+const ORPHANS_MIN: usize = 10;
+
+/// The child of a process that gives a box another root, once it is there; none, if the process ends before.
+fn builder_of(maker: &mut std::process::Child) -> Option<OwnedFd> {
+    let tasks = format!("/proc/{}/task", maker.id());
+    while maker.try_wait().expect("it was started").is_none() {
+        for task in std::fs::read_dir(&tasks).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for pid in children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
+                let Ok(pidfd) = process::open(pid) else { continue };
+                let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                if name.trim_end() == "glass-restack" {
+                    return Some(pidfd);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Whoever asked for another root is dead before its builder takes its next step, at any step: nobody hears what it reports.
+#[test]
+fn a_builder_that_nobody_listens_to_any_more_finishes() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo kept > n");
+        let kept = stage.snapshot();
+        let mut orphans = 0;
+        for round in 0..ROUNDS {
+            stage.sh("echo new > n");
+            let mut command = stage.house.glass(&["restore", &stage.id, &kept]);
+            let silent = std::process::Stdio::null;
+            let mut maker = command.stdout(silent()).stderr(silent()).spawn().expect("it can be started");
+            let Some(builder) = builder_of(&mut maker) else { continue };
+            let until = Instant::now() + Duration::from_micros(WORK_US * round / ROUNDS);
+            while Instant::now() < until {}
+            let stopped = process::signal(builder.as_fd(), rustix::process::Signal::STOP.as_raw()).is_ok();
+            orphans += usize::from(stopped);
+            let _ = maker.kill();
+            maker.wait().expect("it was started");
+            // One that had ended is collected, and cannot be told anything.
+            let _ = process::signal(builder.as_fd(), rustix::process::Signal::CONT.as_raw());
+            let now = stage.sh("cat n");
+            assert!(["kept", "new"].contains(&&*now), "{:?}, round {round}: {now:?}", stage.house.mode);
+        }
+        assert!(orphans >= ORPHANS_MIN, "{:?}: only {orphans} were seen", stage.house.mode);
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use glasshouse_sandbox::{ExecSpec, Program, Sandbox, SandboxSpec, Sandboxes, Settings};
+use glasshouse_tests::begun::begun;
 use glasshouse_tests::{Mode, ORDINARY, is_root, place_program, scratch, skip};
 
 /// Where the rerun finds the home that was made for it.
@@ -70,13 +71,19 @@ pub(crate) async fn python(sandbox: &Sandbox, program: &str, args: &[&str]) -> S
     text(&output.stdout.bytes)
 }
 
-/// All that a home may not hold when its boxes and snapshots are gone.
+/// All that a home may not hold when its boxes and snapshots are gone. What its house has begun for the next one may stay.
 pub(crate) fn left_in(home: &Path) -> Vec<String> {
     let mut left = Vec::new();
+    let begun = begun(home);
+    let is_begun = |entry: &std::fs::DirEntry, name: &String| {
+        let of = std::fs::read_link(entry.path()).map(|id| id.to_string_lossy().into_owned());
+        begun.contains(of.as_ref().unwrap_or(name))
+    };
     for dir in ["boxes", "trash", "snapshots", "layers", "incoming", "uids", "names"] {
         for entry in std::fs::read_dir(home.join(dir)).expect("a home has it") {
-            let name = entry.expect("it can be read").file_name().to_string_lossy().into_owned();
-            if !name.starts_with("host-") && name != "blobs" {
+            let entry = entry.expect("it can be read");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !name.starts_with("host-") && name != "blobs" && !is_begun(&entry, &name) {
                 left.push(format!("{dir}/{name}"));
             }
         }

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
     ContextSpec, ErrorKind, ExecSpec, Image, Language, Level, Limits, Program, Recording, Rlimit, RlimitKind,
-    RuntimeKind, Sandbox, SandboxSpec, Sandboxes, Settings, Volume,
+    RuntimeKind, Sandbox, SandboxSpec, Sandboxes, Settings, Volume, Warm,
 };
 use glasshouse_trace::SecretPattern;
 
@@ -339,6 +339,25 @@ impl CommandOptions {
         // A terminal without keys would be a trap: nothing typed, not even Ctrl-C, would go anywhere.
         let stdin = self.interactive || self.tty && std::io::stdin().is_terminal();
         session::Part { stdin, tty: self.tty, raw: self.raw, onlooker: false }
+    }
+}
+
+/// An interpreter that is kept warm.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Warming {
+    /// Fork it from an interpreter that the box keeps warm for that: a new context then takes a few milliseconds
+    /// (Python; others start as ever, and it is said why)
+    #[arg(long)]
+    warm: bool,
+    /// The same, with these modules loaded ahead, like numpy,pandas
+    #[arg(long = "import", value_name = "MODULE", value_delimiter = ',')]
+    imports: Vec<String>,
+}
+
+impl Warming {
+    /// What is to be kept warm, if anything is.
+    pub(crate) fn warm(&self) -> Option<Warm> {
+        (self.warm || !self.imports.is_empty()).then(|| Warm { imports: self.imports.clone() })
     }
 }
 

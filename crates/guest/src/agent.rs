@@ -10,6 +10,7 @@ mod holding;
 mod pausing;
 mod tunnels;
 mod walking;
+mod zygotes;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,6 +48,7 @@ use crate::output::Found;
 use crate::track::Tracker;
 use crate::tunnel::Tunnel;
 use crate::user::Account;
+use crate::zygote::Zygote;
 
 /// Pipes of ended commands that others still hold, read and thrown away so that nobody dies of a closed pipe.
 const HELD_PIPES_MAX: usize = 256;
@@ -75,6 +77,10 @@ enum Cause {
     ContextLine(u64),
     ContextEnd(u64),
     Answered(usize),
+    Zygote(u64),
+    ZygoteEnd(u64),
+    Spare(u64),
+    SpareEnd(u64),
 }
 
 impl Cause {
@@ -93,6 +99,10 @@ impl Cause {
             Cause::ContextLine(id) => (11, id),
             Cause::ContextEnd(id) => (12, id),
             Cause::Answered(n) => (13, n as u64),
+            Cause::Zygote(id) => (14, id),
+            Cause::ZygoteEnd(id) => (15, id),
+            Cause::Spare(id) => (16, id),
+            Cause::SpareEnd(id) => (17, id),
         };
         tag << 56 | id
     }
@@ -113,7 +123,11 @@ impl Cause {
             10 => Cause::Output(id, 2),
             11 => Cause::ContextLine(id),
             12 => Cause::ContextEnd(id),
-            _ => Cause::Answered(id as usize),
+            13 => Cause::Answered(id as usize),
+            14 => Cause::Zygote(id),
+            15 => Cause::ZygoteEnd(id),
+            16 => Cause::Spare(id),
+            _ => Cause::SpareEnd(id),
         }
     }
 }
@@ -135,6 +149,10 @@ struct Agent {
     next_exec: u64,
     contexts: BTreeMap<u64, Context>,
     next_context: u64,
+    zygotes: BTreeMap<u64, Zygote>,
+    next_zygote: u64,
+    /// Something of the caller's has run or was written since the box has its root.
+    touched: bool,
     /// Ports that answer, and no more.
     answered: Vec<OwnedFd>,
     /// Names that were given to contexts without one.
@@ -164,6 +182,8 @@ struct Agent {
     walk: Option<walking::Walk>,
     /// Who was there when the box was last held and somebody was at work.
     at_work: Vec<i32>,
+    /// Its root, if that has not been looked at yet.
+    new_root: Option<holding::NewRoot>,
     shutdown: bool,
     /// Commands of a deterministic box since it began.
     turns: u64,
@@ -239,6 +259,9 @@ impl Agent {
             next_exec: 1,
             contexts: BTreeMap::new(),
             next_context: 1,
+            zygotes: BTreeMap::new(),
+            next_zygote: 1,
+            touched: false,
             answered: Vec::new(),
             context_names: 0,
             tracker,
@@ -264,6 +287,7 @@ impl Agent {
             pause: None,
             walk: None,
             at_work: Vec::new(),
+            new_root: None,
             shutdown: false,
             turns: 0,
             pid_max,
@@ -295,7 +319,7 @@ impl Agent {
         let moments = moments.filter_map(Exec::next_moment);
         let moment = moments.chain(self.ends_at).chain(self.look_at_disk).chain(self.hold_moment());
         let moment = moment.chain(self.tunnels.values().filter_map(Tunnel::next_moment));
-        let moment = moment.chain(self.context_moment()).min();
+        let moment = moment.chain(self.context_moment()).chain(self.zygote_moment()).min();
         let wait = moment.map(|at| {
             let left = at.saturating_duration_since(now);
             rustix::time::Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ }
@@ -314,7 +338,7 @@ impl Agent {
         self.settle_hold()?;
         self.pump()?;
         self.flush();
-        Ok(())
+        self.look_at_root()
     }
 
     fn handle(&mut self, cause: Cause) -> Result<()> {
@@ -340,6 +364,10 @@ impl Agent {
             }
             Cause::ContextLine(number) => self.context_line(number),
             Cause::ContextEnd(number) => self.context_ended(number),
+            Cause::Zygote(which) => self.zygote_spoke(which),
+            Cause::ZygoteEnd(which) => self.zygote_ended(which),
+            Cause::Spare(which) => self.spare_spoke(which),
+            Cause::SpareEnd(which) => self.spare_ended(which),
             Cause::Held(n) => {
                 self.drain_held(n);
                 Ok(())
@@ -389,7 +417,9 @@ impl Agent {
             {
                 let _ = self.tracker.strike(mark);
             }
-            for process in self.contexts.values().filter_map(|context| context.process.as_ref()) {
+            let contexts = self.contexts.values().filter_map(|context| context.process.as_ref());
+            let zygotes = self.zygotes.values().flat_map(|z| [Some(&z.process), z.spare.as_ref()]).flatten();
+            for process in contexts.chain(zygotes) {
                 let _ = self.tracker.strike(&process.mark);
             }
             let _ = crate::track::kill_family();

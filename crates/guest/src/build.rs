@@ -1,10 +1,12 @@
 //! Carries out the plan of a box, step by step.
 //!
 //! Two processes do it. The builder runs the steps of its side and forks the box's first process at `Spawn`; that one
-//! waits until the mounts that only the builder could make are handed over, runs the steps of its own side, and is
-//! the guest from then on. Whatever fails is reported as (step, on what, errno), and the process ends: nothing that a
+//! waits until its users have numbers, runs the steps of its own side, on the way takes over the mounts that only the builder
+//! could make, and is the guest from then on. Where the plan was begun ahead of time, both stop when they have nothing to do
+//! but for a certain box, and the builder hands over what that one is. Whatever fails is reported as (step, on what, errno), and the process ends: nothing that a
 //! build makes outlives its processes but what the host made before and removes itself.
 
+mod handing;
 mod overlay;
 mod pin;
 mod swap;
@@ -23,6 +25,8 @@ use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, S
 use glasshouse_protocol::{Request, frame};
 
 use crate::startup::Startup;
+pub(crate) use handing::receive_frame;
+use handing::{await_maps, await_rest, take_over};
 
 /// Where both sides mount what they need for a moment, in mount namespaces of their own.
 pub(crate) const SCRATCH: &str = "/tmp";
@@ -75,6 +79,12 @@ fn on<T, E: Into<io::Error>>(what: impl Into<String>, result: Result<T, E>) -> R
 struct Site {
     child: Option<Child>,
     to_child: Option<OwnedFd>,
+    to_builder: Option<OwnedFd>,
+    /// What came late, in the words in which it goes on to the first process, and its descriptors.
+    rest: Option<(Vec<u8>, Vec<OwnedFd>)>,
+    /// The scratch directory, and what is mounted in it until there is a root: where it belongs, and the mount.
+    scratch: Option<OwnedFd>,
+    staged: Vec<(&'static str, OwnedFd)>,
     user_namespace: Option<OwnedFd>,
     root: Option<OwnedFd>,
     /// Where changes to the root go, if that is in memory.
@@ -103,33 +113,32 @@ struct Site {
 pub(crate) fn build(mut start: Startup) -> io::Result<Option<Built>> {
     let mut site = Site { workshop: start.workshop.take(), ..Site::default() };
     let mut side = Side::Builder;
-    let mut from_builder = None;
-    let steps = start.plan.steps.clone();
-    for (index, planned) in steps.iter().enumerate() {
-        if planned.side != side {
+    for index in 0..start.plan.steps.len() {
+        if start.plan.steps[index].side != side {
             continue;
         }
-        let result = match (&planned.step, fault(&start.plan, index)) {
+        let result = match (&start.plan.steps[index].step, fault(&start.plan, index)) {
             (_, Some(errno)) => on("a fault made on purpose", Err(errno)),
             (Step::Spawn { namespaces, owner }, None) => match spawn(&start, namespaces, *owner, &mut site) {
                 Ok(Some(socket)) => {
                     side = Side::Box;
                     site.workshop = None;
-                    from_builder = Some(socket);
+                    await_maps(socket.as_fd())?;
+                    site.to_builder = Some(socket);
                     Ok(())
                 }
                 other => other.map(|_| ()),
             },
+            (Step::AwaitRest, None) => match await_rest(&mut start, &mut site)? {
+                true => Ok(()),
+                // Nobody ever wanted it. The first process sees us go.
+                false => return Ok(None),
+            },
+            (Step::TakeOver, None) => take_over(&mut start, &mut site),
             (step, None) => run(step, &start, &mut site),
         };
         if let Err(stumble) = result {
-            return fail(&start, index, &planned.step, stumble);
-        }
-        if let Some(socket) = from_builder.take()
-            && !receive_mounts(socket.as_fd(), &steps, &mut site)?
-        {
-            // The builder failed, and has told the host.
-            process::exit_now(1);
+            return fail(&start, index, &start.plan.steps[index].step, stumble);
         }
     }
     if side == Side::Builder {
@@ -162,7 +171,21 @@ pub(crate) fn restack(mut start: Startup) -> io::Result<()> {
             return fail(&start, index, &planned.step, stumble);
         }
     }
-    start.report(&Report::Ready { lacking: Vec::new(), kernel: None })
+    // It can go on. The host hears of it from the guest.
+    let mut bytes = Vec::new();
+    frame::put(
+        &mut bytes,
+        1,
+        frame::Kind::Request,
+        &serde_json::to_vec(&Request::Release { restacked: true })?,
+    );
+    if let Some(guest) = start.fds.get(FdRole::Hold) {
+        descriptor::send_with_fds(guest, &bytes, &[])?;
+    }
+    // To let go of the last of what the box stood on takes the kernel long. That waits until nobody waits for the box any
+    // more: the host closes then, or is gone.
+    start.await_closing();
+    Ok(())
 }
 
 /// No walls: the guest serves where it is.
@@ -261,37 +284,6 @@ fn spawn(
     }
 }
 
-/// Waits for the builder. Whether it handed over.
-fn receive_mounts(
-    builder: BorrowedFd<'_>,
-    steps: &[glasshouse_protocol::plan::PlannedStep],
-    site: &mut Site,
-) -> io::Result<bool> {
-    let mut word = [0; 8];
-    let (n, fds) = descriptor::receive_with_fds(builder, &mut word)?;
-    let mut fds = fds.into_iter();
-    let outside =
-        || steps.iter().filter(|planned| planned.side == Side::Builder).map(|planned| &planned.step);
-    // In the order in which they are handed over.
-    for step in outside() {
-        if let Step::Overlay { top, .. } = step {
-            site.root = fds.next();
-            site.top = if matches!(top, Top::Memory { .. }) { fds.next() } else { None };
-        }
-    }
-    for step in outside() {
-        if let Step::HostTree { target, .. } = step {
-            site.trees.extend(fds.next().map(|fd| (target.clone(), fd)));
-        }
-    }
-    for step in outside() {
-        if let Step::Volume { target, .. } = step {
-            site.volumes.extend(fds.next().map(|fd| (target.clone(), fd)));
-        }
-    }
-    Ok(n > 0)
-}
-
 /// One step. Each of them is one paragraph; their order is the plan's.
 #[expect(clippy::too_many_lines, reason = "one straight list, a paragraph a step")]
 fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
@@ -300,7 +292,8 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Some(_) => Ok(()),
             None => on("mount namespace", namespace::private_mounts()),
         },
-        Step::Spawn { .. } => Ok(()),
+        // They change the plan itself, and are taken where that is walked through.
+        Step::Spawn { .. } | Step::AwaitRest | Step::TakeOver => Ok(()),
         Step::MapIds { uids, gids, deny_setgroups } => {
             let lines = |map: &[glasshouse_protocol::plan::IdMap]| -> Vec<(u32, u32, u32)> {
                 map.iter().map(|m| (m.inside, m.outside, m.count)).collect()
@@ -308,7 +301,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let pid = site.child.as_ref().map_or(0, |child| child.pid);
             on("uid_map and gid_map", namespace::map_ids(pid, &lines(uids), &lines(gids), *deny_setgroups))?;
             site.user_namespace = Some(on("user namespace", namespace::user_namespace(pid))?);
-            Ok(())
+            tell_first_process(site, b"m", &[])
         }
         Step::Overlay { idmap, .. } => {
             site.box_root = *idmap;
@@ -337,12 +330,13 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             Ok(())
         }
         Step::HandOver => {
+            let (body, late) = site.rest.as_ref().map_or((&[][..], &[][..]), |(body, fds)| (body, fds));
             let trees = site.trees.iter().chain(&site.volumes).map(|(_, fd)| fd);
-            let mounts: Vec<BorrowedFd<'_>> =
-                site.root.iter().chain(&site.top).chain(trees).map(AsFd::as_fd).collect();
-            let socket =
-                on("socket to the first process", site.to_child.as_ref().ok_or(io::ErrorKind::NotConnected))?;
-            on("mounts", descriptor::send_with_fds(socket.as_fd(), b"go", &mounts))
+            let given: Vec<BorrowedFd<'_>> =
+                site.root.iter().chain(&site.top).chain(trees).chain(late).map(AsFd::as_fd).collect();
+            let mut bytes = Vec::new();
+            frame::put(&mut bytes, 0, frame::Kind::Request, body);
+            tell_first_process(site, &bytes, &given)
         }
         Step::EnterUser => {
             // Not ours any more from in there.
@@ -368,8 +362,13 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
             let manner = swap::Manner { quiet: *quiet, read_only: *read_only };
             let volumes = (site.volumes.as_slice(), site.box_root);
             site.left = swap::replace_root(root(site)?, (moved, &leaves), volumes, manner)?;
-            // It stands on its new root already: what fails now leaves neither the old state nor the new one.
-            swap::refresh_all(start, fresh, *become_root).map_err(|stumble| Stumble { torn: true, ..stumble })
+            // It stands on its new root: the host puts that on record meanwhile. One that is gone does not hear it, and the
+            // box needs what is left to do all the same.
+            let _ = start.report(&Report::Swapped);
+            // What fails now leaves neither the old state nor the new one.
+            on("the old root", mount::leave_old_root())
+                .and_then(|()| swap::refresh_all(start, fresh, *become_root))
+                .map_err(|stumble| Stumble { torn: true, ..stumble })
         }
         Step::Become { uid, gid } => on(format!("{uid}:{gid}"), identity::become_user(*uid, *gid, Some(&[]))),
         Step::JoinCgroups => {
@@ -387,7 +386,19 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         }
         Step::Hostname { name } => on(name, namespace::set_hostname(name)),
         Step::Loopback => on("lo", namespace::loopback_up()),
-        Step::AttachRoot => attach_root(site),
+        Step::Stage => stage(site),
+        Step::AttachRoot => {
+            let scratch = on(SCRATCH, site.scratch.as_ref().ok_or(io::Error::from(Errno::BADF)))?;
+            let place = on("root", mount::find(scratch.as_fd(), "root"))?;
+            on("root", mount::attach(root(site)?, place.as_fd()))
+        }
+        Step::Furnish => {
+            for (target, mounted) in std::mem::take(&mut site.staged) {
+                let place = on(target, mount::find_or_make_dir(root(site)?, target))?;
+                on(target, mount::attach(mounted.as_fd(), place.as_fd()))?;
+            }
+            Ok(())
+        }
         Step::AttachTrees => {
             for (target, tree) in std::mem::take(&mut site.trees) {
                 let place = on(&target, mount::find_or_make_dir(root(site)?, &target))?;
@@ -452,6 +463,17 @@ fn read_only() -> Attributes {
     Attributes { read_only: true, ..Attributes::default() }
 }
 
+fn tell_first_process(site: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> StepResult {
+    let socket = site.to_child.as_ref().map(AsFd::as_fd);
+    let socket =
+        on("socket to the first process", socket.ok_or(io::Error::from(io::ErrorKind::NotConnected)))?;
+    match descriptor::send_with_fds(socket, bytes, fds) {
+        // It has ended: it has told the host why, or could not. What we could say of it is nothing.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => process::exit_now(1),
+        sent => on("first process", sent),
+    }
+}
+
 fn root(site: &Site) -> Result<BorrowedFd<'_>, Stumble> {
     let root = site.root.as_ref().map(AsFd::as_fd);
     on("root", root.ok_or(io::Error::other("the plan mounts no root before it is used")))
@@ -487,23 +509,32 @@ fn scratch() -> Result<OwnedFd, Stumble> {
     Ok(tmpfs)
 }
 
-/// Attaches the root below a scratch directory that also holds what covers things: an empty file, an empty directory.
-fn attach_root(site: &mut Site) -> StepResult {
-    scratch()?;
-    for dir in ["root", "d"] {
+/// A scratch directory that holds what covers things (an empty file, an empty directory), a place for the root, and places for
+/// what is mounted before there is one.
+fn stage(site: &mut Site) -> StepResult {
+    let scratch = scratch()?;
+    for dir in ["root", "d", "proc", "sys", "dev"] {
         make_dir(dir)?;
     }
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     on("f", rustix::fs::openat(CWD, "f", flags, Mode::from_raw_mode(0o444)))?;
-    on("root", mount::attach_at(root(site)?, "root"))
+    site.scratch = Some(scratch);
+    Ok(())
+}
+
+/// Mounts something where it waits for the root.
+fn put_on_stage(site: &mut Site, name: &'static str, mounted: &OwnedFd) -> StepResult {
+    let scratch = on(SCRATCH, site.scratch.as_ref().ok_or(io::Error::from(Errno::BADF)))?;
+    on(name, mount::attach_in(mounted.as_fd(), scratch.as_fd(), name))?;
+    site.staged.push((name, on(name, mounted.try_clone())?));
+    Ok(())
 }
 
 fn proc(site: &mut Site, step: &Step) -> StepResult {
     let Step::Proc { masked, read_only: read_only_paths, sysctls, last_pid } = step else { return Ok(()) };
     let attributes = Attributes { no_exec: true, ..Attributes::default() };
     let proc = on("proc", mount::make("proc", &[], attributes))?;
-    let place = on("/proc", mount::find_or_make_dir(root(site)?, "proc"))?;
-    on("/proc", mount::attach(proc.as_fd(), place.as_fd()))?;
+    put_on_stage(site, "proc", &proc)?;
     for (path, value) in sysctls {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         match rustix::fs::openat(&proc, path.as_str(), flags, Mode::empty()) {
@@ -567,8 +598,7 @@ fn find_existing(dir: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Stumble> 
 fn dev(site: &mut Site, nodes: &[String], shm_bytes: u64, ptys_max: u32) -> StepResult {
     let closed = Attributes { no_exec: true, ..Attributes::default() };
     let dev = on("/dev", mount::make("tmpfs", &[("size", Some("64k")), ("mode", Some("0755"))], closed))?;
-    let place = on("/dev", mount::find_or_make_dir(root(site)?, "dev"))?;
-    on("/dev", mount::attach(dev.as_fd(), place.as_fd()))?;
+    put_on_stage(site, "dev", &dev)?;
     for name in nodes {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
         let place = on(name, rustix::fs::openat(&dev, name.as_str(), flags, Mode::from_raw_mode(0o666)))?;
@@ -605,8 +635,7 @@ fn dev(site: &mut Site, nodes: &[String], shm_bytes: u64, ptys_max: u32) -> Step
 fn sys(site: &mut Site, files: &[(String, String)]) -> StepResult {
     let closed = Attributes { no_exec: true, ..Attributes::default() };
     let sys = on("/sys", mount::make("tmpfs", &[("size", Some("64k")), ("mode", Some("0755"))], closed))?;
-    let place = on("/sys", mount::find_or_make_dir(root(site)?, "sys"))?;
-    on("/sys", mount::attach(sys.as_fd(), place.as_fd()))?;
+    put_on_stage(site, "sys", &sys)?;
     for (path, content) in files {
         // A file system that we have just made holds no links to be afraid of: plain paths do.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;

@@ -6,7 +6,8 @@
 //!     │                  │                                          │ it ends, breaks the line, is killed
 //!     └── no hello ──────┴──────────────────────────────────────────┴────────────────────▶ Lost
 //! ```
-//! The interpreter is a process like any command's: same user, walls, limits, and a tracking mark of its own. What it runs is
+//! The interpreter is started, or it is a fork of one that was (`zygote`), which says hello just the same.
+//! It is a process like any command's: same user, walls, limits, and a tracking mark of its own. What it runs is
 //! a *driver* of ours in its own language (below `context/`), which it is given over the line, its descriptor 3: nothing
 //! is written to the box's files, and nothing is needed there but the language.
 //!
@@ -65,6 +66,20 @@ pub(crate) struct Context {
     pub(crate) process: Option<Process>,
     /// Who waits for it to be there.
     pub(crate) client: Option<(usize, u32)>,
+    pub(crate) warmth: Warmth,
+}
+
+/// Whether its interpreter is a fork of one that was warm.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Warmth {
+    /// Nobody wanted that.
+    #[default]
+    None,
+    /// It is to be one, as soon as there is one.
+    Awaited,
+    Forked,
+    /// It could not be, for this reason.
+    Cold(String),
 }
 
 /// Where it stands.
@@ -149,7 +164,17 @@ impl Context {
                 State::Lost(why) => ContextState::Lost { why: why.clone() },
             },
             runs: self.runs,
+            warm: self.warmth == Warmth::Forked,
+            cold: match &self.warmth {
+                Warmth::Cold(why) => Some(why.clone()),
+                _ => None,
+            },
         }
+    }
+
+    /// Whether it waits to be forked from a warm interpreter.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.warmth == Warmth::Awaited && matches!(self.state, State::Starting(_))
     }
 
     /// Interrupts what runs in it.
@@ -195,7 +220,9 @@ const BASH: &[&str] = &["--noprofile", "--norc", "-c", "read -rd '' -u3 s;eval \
 /// The command that starts the interpreter, and the driver that it is then told.
 pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
     let (usual, start, driver): (_, &[&str], _) = match spec.language {
-        Language::Python => ("python3", PYTHON, include_str!("context/driver.py").to_owned()),
+        Language::Python => {
+            ("python3", PYTHON, concat!(include_str!("context/driver.py"), "\n\ndrive()\n").to_owned())
+        }
         Language::Javascript => ("node", NODE, include_str!("context/driver.js").to_owned()),
         Language::Typescript => {
             let driver = include_str!("context/driver.js");
@@ -216,7 +243,20 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
     (spec, driver)
 }
 
+/// The command that starts a zygote for contexts like this, and what it is then told. It is nowhere while it waits: the root may
+/// be replaced under it.
+pub(crate) fn zygote_command(spec: &ContextSpec, directory: &str) -> serde_json::Result<(ExecSpec, String)> {
+    let imports = spec.warm.as_ref().map_or(&[][..], |warm| &warm.imports);
+    // JSON of texts is Python of the same texts.
+    let (imports, directory) = (serde_json::to_string(imports)?, serde_json::to_string(directory)?);
+    let driver = concat!(include_str!("context/driver.py"), include_str!("context/zygote.py"));
+    let (command, _) = command(spec);
+    let command = ExecSpec { cwd: Some("/".into()), ..command };
+    Ok((command, format!("{driver}\n\ndrive(lambda: wait({imports}, {directory}))\n")))
+}
+
 /// Both ends of a new line, with the driver's source on it already, and of what the interpreter says meanwhile.
+#[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) ours: OwnedFd,
     pub(crate) theirs: OwnedFd,
@@ -226,18 +266,28 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(driver: &str) -> io::Result<Line> {
+        let line = Line::silent()?;
+        descriptor::send_with_fds(line.ours.as_fd(), driver.as_bytes(), &[])?;
+        Ok(line)
+    }
+
+    /// One on which nothing was said yet.
+    pub(crate) fn silent() -> io::Result<Line> {
         let (ours, theirs) = descriptor::socket_pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
-        descriptor::send_with_fds(ours.as_fd(), driver.as_bytes(), &[])?;
         let (noise, their_noise) = output_pipe()?;
         Ok(Line { ours, theirs, noise, their_noise })
     }
 }
 
 impl Process {
-    pub(crate) fn new(child: Child, mark: Mark, line: Line, ids: Option<(u32, u32)>) -> Process {
-        let (pid, noise) = (child.pid, Some(line.noise));
-        let line = line.ours;
+    pub(crate) fn new(
+        child: Child,
+        mark: Mark,
+        (line, noise): (OwnedFd, OwnedFd),
+        ids: Option<(u32, u32)>,
+    ) -> Process {
+        let (pid, noise) = (child.pid, Some(noise));
         let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
         let (begun, interrupt_due, again) = (false, false, None);
         Process {
@@ -259,14 +309,19 @@ impl Process {
 
     /// The next word, if a whole one has come. An error: it will never speak to us again, for this reason.
     pub(crate) fn next_word(&mut self) -> Result<Option<Word>, String> {
+        let Some(text) = self.next_line()? else { return Ok(None) };
+        Word::parse(&text).map(Some).ok_or_else(|| {
+            let start: String = text.chars().take(40).collect();
+            format!("its interpreter said {start:?} to the guest, which means nothing")
+        })
+    }
+
+    /// The same for one that says other words.
+    pub(crate) fn next_line(&mut self) -> Result<Option<String>, String> {
         loop {
             if let Some(end) = self.inbox.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.inbox.drain(..=end).collect();
-                let text = String::from_utf8_lossy(&line[..end]).into_owned();
-                return Word::parse(&text).map(Some).ok_or_else(|| {
-                    let start: String = text.chars().take(40).collect();
-                    format!("its interpreter said {start:?} to the guest, which means nothing")
-                });
+                return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
             }
             if self.inbox.len() >= CONTEXT_LINE_MAX {
                 return Err("its interpreter said more to the guest than makes sense".into());

@@ -23,6 +23,7 @@ mod track;
 mod tunnel;
 mod user;
 mod walk;
+mod zygote;
 
 use std::io;
 use std::os::fd::AsFd;

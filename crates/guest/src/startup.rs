@@ -8,12 +8,12 @@ use glasshouse_linux::rustix::event::{PollFd, PollFlags, Timespec};
 use glasshouse_linux::rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use glasshouse_linux::rustix::net::SocketFlags;
 use glasshouse_linux::{descriptor, landlock, namespace, process, rustix};
-use glasshouse_protocol::frame::{self, Decoder, Kind};
+use glasshouse_protocol::frame::{self, Kind};
 use glasshouse_protocol::plan::{
-    Apart, DOOR, DOOR_SOCKET, FdRole, LANDING, LANDING_SOCKET, Plan, Report, UNLIMITED,
+    Apart, DOOR, DOOR_SOCKET, FdRole, LANDING, LANDING_SOCKET, Plan, Report, SPARE_WAITS, UNLIMITED,
 };
 
-use crate::build::SCRATCH;
+use crate::build::{SCRATCH, receive_frame};
 
 /// Clients that may wait to be let in, where the socket is ours.
 const BACKLOG: i32 = 64;
@@ -49,6 +49,10 @@ impl Fds {
         self.get(role).map(|fd| fd.try_clone_to_owned()).transpose()
     }
 
+    pub(crate) fn extend(&mut self, more: impl Iterator<Item = (FdRole, OwnedFd)>) {
+        self.0.extend(more);
+    }
+
     pub(crate) fn take(&mut self, role: FdRole) -> Option<OwnedFd> {
         let at = self.0.iter().position(|(r, _)| *r == role)?;
         Some(self.0.swap_remove(at).1)
@@ -67,6 +71,7 @@ impl Startup {
         let host = descriptor::take_stdin()?;
         let workshop = namespace::empty_mounts(SCRATCH)?;
         process::touch_memory();
+        descriptor::send_with_fds(host.as_fd(), &[SPARE_WAITS], &[])?;
         Startup::receive_from(host, workshop)
     }
 
@@ -148,20 +153,7 @@ impl Startup {
     }
 
     fn receive_from(host: OwnedFd, workshop: Option<OwnedFd>) -> io::Result<Option<Startup>> {
-        let mut decoder = Decoder::default();
-        let mut fds = Vec::new();
-        let mut buffer = vec![0; 16 * 1024];
-        let body = loop {
-            let (n, mut received) = descriptor::receive_with_fds(host.as_fd(), &mut buffer)?;
-            fds.append(&mut received);
-            if n == 0 {
-                return Ok(None);
-            }
-            decoder.feed(&buffer[..n]);
-            if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
-                break frame.body;
-            }
-        };
+        let Some((body, fds)) = receive_frame(host.as_fd())? else { return Ok(None) };
         let plan: Plan = serde_json::from_slice(&body)?;
         if plan.fds.len() != fds.len() {
             let message = format!("the plan names {} descriptors, {} came", plan.fds.len(), fds.len());

@@ -51,6 +51,21 @@ pub(crate) struct Tracker {
     root_seen: Cell<Option<(u64, u64)>>,
     /// The engine executes bridges beside us, which are none of the box's: their parents are outside.
     bridged: bool,
+    /// Processes that are ours and not the box's, none of them collected.
+    exempt: Vec<i32>,
+}
+
+/// What a process of the same user can change of another, and what forks inherit from that one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// It was stopped, or is dead.
+    is_stopped: bool,
+    limits: Vec<u8>,
+    first_to_go: Vec<u8>,
+    /// Its niceness, its priority in real time, and its scheduler.
+    turns: [String; 3],
+    cpus: rustix::thread::CpuSet,
+    disk: i32,
 }
 
 #[derive(Debug)]
@@ -82,7 +97,17 @@ struct Tag {
 impl Tracker {
     pub(crate) fn new(tracking: Tracking, tree: Option<OwnedFd>, proc: Option<OwnedFd>) -> Tracker {
         let (spare, lingering, root_seen) = (Vec::new(), Vec::new(), Cell::new(None));
-        Tracker { tracking, tree, proc, spare, lingering, made: 0, root_seen, bridged: false }
+        Tracker {
+            tracking,
+            tree,
+            proc,
+            spare,
+            lingering,
+            made: 0,
+            root_seen,
+            bridged: false,
+            exempt: Vec::new(),
+        }
     }
 
     /// The same where clients come by bridges.
@@ -120,6 +145,35 @@ impl Tracker {
         Ok(())
     }
 
+    /// From now on these are no processes of the box.
+    pub(crate) fn exempt(&mut self, pids: Vec<i32>) {
+        self.exempt = pids;
+    }
+
+    /// How a process stands, if all of that can be seen.
+    pub(crate) fn standing(&self, pid: i32) -> Option<Standing> {
+        let proc = self.proc.as_ref()?;
+        let read = |file: &str| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = openat(proc, format!("{pid}/{file}"), flags, Mode::empty()).ok()?;
+            let mut bytes = Vec::with_capacity(STATUS_BYTES);
+            let limit = io::Read::take(std::fs::File::from(file), STATUS_BYTES as u64);
+            io::Read::read_to_end(&mut { limit }, &mut bytes).ok()?;
+            Some(bytes)
+        };
+        let stat = String::from_utf8_lossy(&read("stat")?).into_owned();
+        let words: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let word = |at: usize| words.get(at).map(|word| (*word).to_owned());
+        Some(Standing {
+            is_stopped: !matches!(*words.first()?, "S" | "R" | "D"),
+            limits: read("limits")?,
+            first_to_go: read("oom_score_adj")?,
+            turns: [word(16)?, word(37)?, word(38)?],
+            cpus: rustix::thread::sched_getaffinity(rustix::process::Pid::from_raw(pid)).ok()?,
+            disk: process::disk_priority(pid).ok()?,
+        })
+    }
+
     /// All processes that live in the box beside us, each with whether it stands still. Without walls, all that descend from
     /// us, as far as they are found.
     pub(crate) fn others(&self) -> Vec<(i32, bool)> {
@@ -129,14 +183,16 @@ impl Tracker {
                 let state = living_state(pid)?;
                 Some((pid, matches!(state, b'T' | b't')))
             };
-            return descendants(own).into_iter().filter(|&pid| pid != own).filter_map(still).collect();
+            let is_other = |pid: &i32| *pid != own && !self.exempt.contains(pid);
+            return descendants(own).into_iter().filter(is_other).filter_map(still).collect();
         };
         let still = |pid: i32| {
             let (state, parent) = state_of(proc.as_fd(), pid)?;
             let is_bridge = self.bridged && parent == 0;
             (!is_bridge && !matches!(state, b'Z' | b'X')).then_some((pid, matches!(state, b'T' | b't')))
         };
-        pids(proc.as_fd()).into_iter().filter(|&pid| pid != 1).filter_map(still).collect()
+        let is_other = |pid: &i32| *pid != 1 && !self.exempt.contains(pid);
+        pids(proc.as_fd()).into_iter().filter(is_other).filter_map(still).collect()
     }
 
     /// Whether everybody in the box beside us waits for something, all at one moment. Each is looked at twice: who waited
@@ -303,6 +359,18 @@ pub(crate) fn kill_family() -> io::Result<()> {
 impl Mark {
     pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().map(|directory| directory.dir.as_fd())
+    }
+
+    /// What a process that is there already writes `0` to, to enter.
+    pub(crate) fn entrance(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(Some(openat(&directory.dir, "cgroup.procs", flags, Mode::empty())?))
+    }
+
+    /// Whether somebody is marked by it, where that can be seen.
+    pub(crate) fn is_inhabited(&self) -> bool {
+        self.directory.as_ref().is_none_or(Directory::populated)
     }
 }
 

@@ -5,7 +5,9 @@ use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{self, FlockOperation, MemfdFlags, SealFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -39,6 +41,36 @@ pub fn program_file(name: &str) -> io::Result<File> {
 pub fn seal_program(file: File) -> io::Result<OwnedFd> {
     fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     Ok(file.into())
+}
+
+/// Which of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Either {
+    /// The first, whatever the second does.
+    First,
+    /// The second alone.
+    Second,
+}
+
+/// Waits until there is something to be read from one of two, or it is closed. `None`: not in this time.
+pub fn await_either(
+    first: BorrowedFd<'_>,
+    second: BorrowedFd<'_>,
+    at_most: Duration,
+) -> io::Result<Option<Either>> {
+    let until = Instant::now() + at_most;
+    let mut fds = [PollFd::new(&first, PollFlags::IN), PollFd::new(&second, PollFlags::IN)];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(Some(Either::First)),
+            Ok(_) => return Ok(Some(Either::Second)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// A connected pair of stream sockets.
@@ -105,6 +137,28 @@ pub fn receive_with_fds(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result
         }
     }
     Ok((got.bytes, fds))
+}
+
+/// From now on the kernel says with what comes from the other side which process it comes from, or no more.
+pub fn ask_who(socket: BorrowedFd<'_>, ask: bool) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(socket, ask)?)
+}
+
+/// Receives bytes without waiting, and the number of the process that sent the first of them, in our namespace.
+pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)
+    })?;
+    let mut sender = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmCredentials(who) = message {
+            sender = Some(who.pid.as_raw_nonzero().get());
+        }
+    }
+    Ok((got.bytes, sender))
 }
 
 /// Opens the file and takes its lock, which lasts until the last copy of the descriptor is gone, in whatever process.
@@ -287,6 +341,18 @@ mod tests {
         let mut buffer = [0; 16];
         let (n, fds) = receive_with_fds(b.as_fd(), &mut buffer).unwrap();
         assert_eq!((&buffer[..n], fds.len()), (&b"plan"[..], 2));
+    }
+
+    #[test]
+    fn the_sender_is_told_by_the_kernel_when_that_is_asked_for() {
+        let (a, b) = socket_pair().unwrap();
+        ask_who(b.as_fd(), true).unwrap();
+        send_with_fds(a.as_fd(), b"born", &[]).unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(receive_from(b.as_fd(), &mut buffer).unwrap(), (4, Some(std::process::id() as i32)));
+        ask_who(b.as_fd(), false).unwrap();
+        send_with_fds(a.as_fd(), b"again", &[]).unwrap();
+        assert_eq!(receive_from(b.as_fd(), &mut buffer).unwrap(), (5, None));
     }
 
     #[test]

@@ -55,6 +55,15 @@ pub fn set_attributes(mount: BorrowedFd<'_>, attributes: Attributes, recursive: 
     set_attr(mount, attributes.bits(), None, recursive)
 }
 
+/// Both at once: one call is less than two, for each layer of each root.
+pub fn set_attributes_and_owners(
+    mount: BorrowedFd<'_>,
+    attributes: Attributes,
+    user_namespace: BorrowedFd<'_>,
+) -> io::Result<()> {
+    set_attr(mount, attributes.bits() | libc::MOUNT_ATTR_IDMAP, Some(user_namespace), false)
+}
+
 /// Shows the owners of a detached mount as the user namespace maps them.
 pub fn map_owners(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
     set_attr(mount, libc::MOUNT_ATTR_IDMAP, Some(user_namespace), recursive)
@@ -207,10 +216,19 @@ pub fn identity(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
 
 /// Makes the directory (a mount) the root of this namespace, and lets go of the old one.
 pub fn pivot(new_root: BorrowedFd<'_>) -> io::Result<()> {
+    change_root(new_root)?;
+    leave_old_root()
+}
+
+/// Makes the directory (a mount) the root of this namespace. The old one lies on top of it, at the same place.
+pub fn change_root(new_root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(new_root)?;
     let here = CString::from(c".");
-    rustix::process::pivot_root(&here, &here)?;
-    // The old root now lies on top of the new one at the same place; detaching it uncovers the new one.
+    Ok(rustix::process::pivot_root(&here, &here)?)
+}
+
+/// Lets go of the old one: detaching it uncovers the new one. The kernel waits for all who may be looking at it.
+pub fn leave_old_root() -> io::Result<()> {
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
 }

@@ -51,6 +51,23 @@ impl Child {
         Child { pid, pidfd }
     }
 
+    /// One that became our child when its parent ended. An error: it is none of our children, or is gone already.
+    pub fn adopted(pid: i32) -> io::Result<Child> {
+        let pidfd = match open(pid) {
+            Ok(pidfd) => Some(pidfd),
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => None,
+            Err(e) => return Err(e),
+        };
+        // SAFETY: siginfo_t is plain data, for which all zeros is a value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: the pointer is to a live siginfo_t of ours. The call collects nothing.
+        if unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Child { pid, pidfd })
+    }
+
     /// What can be waited for until it has ended. Without it, a signal has to tell (SIGCHLD).
     pub fn end(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
@@ -148,6 +165,14 @@ pub fn cpu_time(pid: i32) -> io::Result<Duration> {
         return Err(io::Error::last_os_error());
     }
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// How a process is served with the disk, in the kernel's own number.
+pub fn disk_priority(pid: i32) -> io::Result<i32> {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: the call takes numbers.
+    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid) };
+    if priority < 0 { Err(io::Error::last_os_error()) } else { Ok(priority as i32) }
 }
 
 /// A descriptor of a process.

@@ -73,6 +73,19 @@ pub struct ContextSpec {
     pub env: Vec<(String, String)>,
     /// A name or a number, or `user:group`; without one, the box's user.
     pub user: Option<String>,
+    /// Have it forked from an interpreter that is kept warm for that, where this is possible. Since version 6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Warm>,
+}
+
+/// What a warm interpreter has at hand.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Warm {
+    /// Modules that are loaded already when the code imports them; without any, a few of the language's own that are often
+    /// wanted. At most [`crate::limits::IMPORTS_MAX`].
+    pub imports: Vec<String>,
 }
 
 /// A context of the box.
@@ -94,6 +107,12 @@ pub struct ContextInfo {
     pub state: ContextState,
     /// How many runs were begun in it since it was made or restarted.
     pub runs: u64,
+    /// It was forked from a warm interpreter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
+    /// Why it was not, if it should have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<String>,
 }
 
 /// Where a context stands.

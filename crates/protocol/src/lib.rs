@@ -20,7 +20,9 @@ pub mod message;
 pub mod plan;
 pub mod walk;
 
-pub use code::{Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, Language, MimeBundle};
+pub use code::{
+    Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, Language, MimeBundle, Warm,
+};
 pub use exec::{Chunk, ExecInfo, ExecSpec, ExecState, OutputStream, Program, Rlimit, RlimitKind, TtySize};
 pub use exit::{Exit, ExitReport, Killer, NotStarted};
 pub use file::{FileKind, FileOp, FileResult, FileStat, ListPage};

@@ -42,6 +42,14 @@ pub const CONTEXT_NAME_MAX: usize = 64;
 pub const CONTEXT_START_MS: u64 = 25_000;
 /// The longest line that an interpreter may say to the guest.
 pub const CONTEXT_LINE_MAX: usize = 1024;
+/// Interpreters of one box that are kept warm to be forked; the one that was not used for longest makes room.
+pub const ZYGOTES_MAX: usize = 4;
+/// Modules that one of them is asked to load.
+pub const IMPORTS_MAX: usize = 64;
+/// The longest name of one.
+pub const IMPORT_NAME_MAX: usize = 128;
+/// How long a fork may take to say that it is there.
+pub const FORK_MS: u64 = 5_000;
 /// The code of one run.
 pub const CODE_BYTES_MAX: usize = 128 * 1024;
 /// The size of one program that is carried in.

@@ -8,7 +8,7 @@ use crate::exit::ExitReport;
 use crate::file::{FileOp, FileResult};
 
 /// The version that this build speaks. A new message counts it up.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The first thing that each side says on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,10 @@ pub enum Request {
         /// Wait a moment before that, until nothing in it is at work any more: what ends at once is then gone.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         settle: bool,
+        /// With `kill`: the root that follows is the one that the box began with when it was last given one. What has
+        /// run nobody's code since then may live on. Since version 6.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        same: bool,
     },
     /// The descriptor that comes with this is of the directory in memory that the changes to one of the box's roots go
     /// to. Said by whoever holds the box, before it has that root. No reply.

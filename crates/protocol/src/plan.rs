@@ -10,6 +10,9 @@
 //!   ├───────── Ready | Failed{step} ─────────────────────┤
 //!   └───────── commit ──────────────────────────────────▶│ serves (no commit: it exits)
 //! ```
+//! A plan may be begun before anybody wants the box ([`Step::AwaitRest`]): everything that is the same for all boxes of its kind
+//! is done by then, and what is not comes when one is wanted, as a [`Rest`].
+//!
 //! A box that lives is given another root by the same means: the plan's steps all run in the builder, which enters the
 //! box's namespaces by descriptor and is gone when it is done. A builder may be executed before there is a plan
 //! (`glass-guest spare`).
@@ -42,6 +45,8 @@ pub const LANDING_USER: u32 = 65_533;
 pub const UNLIMITED: &str = "process limits";
 /// What a bridge says first, when it has reached the guest.
 pub const BRIDGE_STANDS: u8 = b'!';
+/// What a builder that was executed ahead of time says when it has made ready what any plan needs.
+pub const SPARE_WAITS: u8 = b'.';
 
 /// All that the builder and the guest are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,10 +56,34 @@ pub struct Plan {
     /// The steps, in order. None: the guest serves where it was started (the runtime `process`).
     pub steps: Vec<PlannedStep>,
     /// What the guest needs to know afterwards.
+    #[serde(default, skip_serializing_if = "GuestConfig::is_default")]
     pub guest: GuestConfig,
     /// For tests: make one step fail.
     #[serde(default)]
     pub fault: Option<Fault>,
+}
+
+/// The rest of a plan that was begun before it was known for which box: what stands in it in the place of these counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rest {
+    /// What the descriptors are that come with it, in order.
+    pub fds: Vec<FdRole>,
+    /// The root.
+    pub overlay: Step,
+    /// What the guest needs to know afterwards. Its filter is that of the plan.
+    pub guest: GuestConfig,
+}
+
+impl Plan {
+    /// The plan is that of a certain box now.
+    pub fn complete(&mut self, rest: Rest) {
+        let filter = std::mem::take(&mut self.guest.command_filter);
+        self.guest = GuestConfig { command_filter: filter, ..rest.guest };
+        let root = self.steps.iter_mut().find(|planned| matches!(planned.step, Step::Overlay { .. }));
+        if let Some(planned) = root {
+            planned.step = rest.overlay;
+        }
+    }
 }
 
 impl Plan {
@@ -190,6 +219,8 @@ pub enum Step {
         /// Show its owners shifted into the box's range.
         idmap: bool,
     },
+    /// Wait until somebody wants the box, and for what is particular to it.
+    AwaitRest,
     /// Pass the mounts on to the box's first process and let it go.
     HandOver,
     /// Enter the user namespace of a box that lives, which gives us rights over the rest of it.
@@ -233,8 +264,14 @@ pub enum Step {
     },
     /// Bring the loopback device up.
     Loopback,
+    /// A place in memory for what is mounted before there is a root.
+    Stage,
+    /// Wait for what the builder hands over.
+    TakeOver,
     /// Attach the root where the rest can be mounted into it.
     AttachRoot,
+    /// Move what was mounted before there was a root to where it belongs.
+    Furnish,
     /// Attach the copies of host trees.
     AttachTrees,
     /// Attach the volumes, after all that could cover them.
@@ -309,6 +346,7 @@ impl Step {
             Step::Overlay { .. } => "overlay root",
             Step::HostTree { .. } => "host tree",
             Step::Volume { .. } => "volume",
+            Step::AwaitRest => "wait to be wanted",
             Step::HandOver => "hand-over",
             Step::EnterUser => "enter the user namespace",
             Step::LeaveTop { .. } => "leave the top to the guest",
@@ -319,7 +357,10 @@ impl Step {
             Step::CgroupNamespace => "cgroup namespace",
             Step::Hostname { .. } => "host name",
             Step::Loopback => "loopback device",
+            Step::Stage => "scratch directory",
+            Step::TakeOver => "take over mounts",
             Step::AttachRoot => "attach root",
+            Step::Furnish => "furnish root",
             Step::AttachTrees => "attach host trees",
             Step::AttachVolumes => "attach volumes",
             Step::Proc { .. } => "mount /proc",
@@ -429,6 +470,13 @@ pub struct GuestConfig {
     pub apart: Option<Apart>,
 }
 
+impl GuestConfig {
+    /// There is nothing to tell: no guest comes of the plan.
+    fn is_default(&self) -> bool {
+        *self == GuestConfig::default()
+    }
+}
+
 /// What a guest needs to know that is where the host sees nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apart {
@@ -471,6 +519,10 @@ pub enum Report {
     },
     /// From here on a box that lives is being changed: whoever ends before he has said more leaves it in between.
     Changing,
+    /// The builder has done all that can be done before somebody wants the box.
+    Begun,
+    /// A box that lives stands on its new root. What is left is to let go of the old one, and to release the box.
+    Swapped,
     /// Everything is built.
     Ready {
         /// What could not be pinned, or is missing where the host cannot look, each with its reason.

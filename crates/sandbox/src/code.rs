@@ -59,10 +59,20 @@ impl CodeSpec {
     }
 }
 
+fn in_context(reply: Reply) -> Result<ContextInfo> {
+    match reply {
+        Reply::Context(info) => Ok(info),
+        other => Err(client::unexpected(&other)),
+    }
+}
+
+fn is_not_understood(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unsupported && error.to_string().starts_with("not understood")
+}
+
 /// The guest of a box that was made by an older program knows nothing of contexts.
 fn told_by_old(error: Error) -> Error {
-    let is_old = error.kind() == ErrorKind::Unsupported && error.to_string().starts_with("not understood");
-    match is_old {
+    match is_not_understood(&error) {
         true => Error::new(
             ErrorKind::Unsupported,
             "this box was made by an older version, whose guest knows no code contexts; make a new box",
@@ -86,10 +96,23 @@ impl Sandbox {
         };
         let values = spec.env.iter().map(|(_, value)| value.clone()).collect();
         self.driver.tell(Act::Hide(values)).await;
-        let info = self.context_reply(Request::CreateContext(Box::new(spec))).await?;
+        let info = self.started_context(spec).await?;
         change.context.clone_from(&info.id);
         self.driver.act(|recorded| Act::Context { change, recorded }).await?;
         Ok(info)
+    }
+
+    /// A guest that knows nothing of warm interpreters is asked for a cold one.
+    async fn started_context(&self, spec: ContextSpec) -> Result<ContextInfo> {
+        let made = self.call(Request::CreateContext(Box::new(spec.clone()))).await;
+        let is_old = matches!(&made, Err(e) if is_not_understood(e)) && spec.warm.is_some();
+        if !is_old {
+            return in_context(made.map_err(told_by_old)?);
+        }
+        let spec = ContextSpec { warm: None, ..spec };
+        let info = self.context_reply(Request::CreateContext(Box::new(spec))).await?;
+        let cold = Some("the box was made by an older version, whose guest keeps no interpreter warm".into());
+        Ok(ContextInfo { cold, ..info })
     }
 
     /// All contexts of the box, those that were lost included.
@@ -174,10 +197,7 @@ impl Sandbox {
     }
 
     async fn context_reply(&self, request: Request) -> Result<ContextInfo> {
-        match self.call(request).await.map_err(told_by_old)? {
-            Reply::Context(info) => Ok(info),
-            other => Err(client::unexpected(&other)),
-        }
+        in_context(self.call(request).await.map_err(told_by_old)?)
     }
 
     async fn change_context(&self, what: &str, id: &str, request: Request) -> Result<Reply> {

@@ -239,6 +239,17 @@ impl Home {
         }
     }
 
+    /// Whether a box of this machine lives, and is not paused.
+    pub(crate) fn is_running(&self, id: &str) -> Result<bool> {
+        let dir = match File::open(self.box_dir(id)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            opened => opened.context(format_args!("open box {id}"))?,
+        };
+        let locked = descriptor::is_locked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))?;
+        let marked = || descriptor::is_marked(dir.as_fd(), "alive").context(format_args!("look at box {id}"));
+        Ok(locked && !marked()?)
+    }
+
     /// Whether the first process of a box says that nothing else in it runs.
     fn is_paused(&self, id: &str) -> Result<bool> {
         match File::open(self.box_dir(id)) {
@@ -482,6 +493,11 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Claim {
+    /// Whose it is.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         self.home.box_dir(&self.id)
     }

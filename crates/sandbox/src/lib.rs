@@ -33,6 +33,7 @@ mod replay;
 mod runtime;
 mod sandbox;
 mod sandboxes;
+mod shots;
 mod snapshot;
 mod spec;
 mod state;
@@ -46,7 +47,7 @@ pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
 pub use glasshouse_protocol::{
     Chunk, Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, ExecInfo, ExecSpec,
     ExecState, Exit, ExitReport, FileKind, FileStat, Killer, Language, ListPage, MimeBundle, NotStarted,
-    OutputStream, Port, Program, Rlimit, RlimitKind, TtySize,
+    OutputStream, Port, Program, Rlimit, RlimitKind, TtySize, Warm,
 };
 pub use image::{
     Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,
@@ -57,6 +58,7 @@ pub use runtime::docker::{EngineImage, EngineSettings, EngineTls};
 pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};
+pub use shots::{Shot, Shots, ShotsSpec};
 pub use snapshot::records::{Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, Recording, RuntimeKind, SandboxInfo, SandboxSpec,

@@ -359,7 +359,7 @@ impl Replay<'_> {
                         interpreter: change.interpreter,
                         cwd: change.cwd,
                         user: change.user,
-                        env: Vec::new(),
+                        ..ContextSpec::default()
                     };
                     self.sandbox.create_context(spec).await?;
                 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_trace::{Event, Reader, Retention, SecretPattern, prune};
@@ -16,6 +17,7 @@ use crate::image;
 use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::docker::EngineSettings;
+use crate::runtime::native::faults;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes, volume};
 use crate::sandbox::Sandbox;
 use crate::snapshot::layers;
@@ -47,6 +49,8 @@ struct Inner {
     tools: Mutex<Vec<RustTool>>,
     /// Directories of the host below which boxes may be given some.
     volumes: Mutex<Vec<PathBuf>>,
+    /// Boxes that were made, so far.
+    made: AtomicUsize,
 }
 
 /// What was left behind, and is removed.
@@ -85,8 +89,8 @@ impl Sandboxes {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home, engine)?;
         let (children, chores, tools) = (Children::default(), Mutex::default(), Mutex::default());
-        let volumes = Mutex::default();
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools, volumes }) })
+        let (volumes, made) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools, volumes, made }) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
@@ -113,6 +117,10 @@ impl Sandboxes {
             Image::Snapshot(name) if spec.task.is_none() => Some(name.clone()),
             _ => None,
         };
+        if self.inner.made.fetch_add(1, Ordering::Relaxed) > 0 && !faults::nothing_ahead() {
+            // Who makes boxes one after the other finds the next one begun.
+            self.tidy_later(spec.runtime, None);
+        }
         self.welcome(created, &spec, forked_from).await
     }
 
@@ -267,6 +275,12 @@ impl Sandboxes {
         let unknown =
             || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
         self.inner.home.read_info(&id)?.ok_or_else(unknown)
+    }
+
+    /// Whether a box that was known is still that one and runs, as far as that can be told without its record, which is
+    /// long to read for who asks before every command. `None`: ask for what is known of it.
+    pub fn runs_on(&self, known: &SandboxInfo) -> Result<Option<bool>> {
+        crate::runtime::native::runs_on(&self.inner.home, known)
     }
 
     /// All boxes. What died meanwhile is cleaned up on the way.

@@ -1,4 +1,4 @@
-//! `glass batch`: many pieces of code, each in a box of its own, and what each came to.
+//! `glass batch`: many pieces of code, each in a box that begins anew, and what each came to.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
     Code, ContextSpec, DiffOptions, Difference, ExecOutput, ExecSpec, Language, Program, SandboxSpec,
-    Sandboxes,
+    Sandboxes, Shot, Shots, ShotsSpec, Warm,
 };
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
@@ -21,18 +21,25 @@ use crate::session::{Part, signal_code};
 use crate::signals::{Signals, Told};
 use crate::{code, output, progress, table, terminal, words};
 
+/// Codes from here on mean that a signal ended us.
+const SIGNALLED: i32 = 128;
+
 /// Files that are told of one piece of code; more are counted.
 const LEFT_TOLD_MAX: usize = 1000;
 
-/// Run many pieces of code, each in a fresh box, and tell what each came to and left behind
+/// Run many pieces of code, each in a box that begins anew, and tell what each came to and left behind
 #[derive(Debug, Args)]
 #[command(after_help = "\
+There are as many boxes as run at once; each is reset after each piece of code, so that nothing of it is left. Python is
+forked from an interpreter that each box keeps warm, with the modules loaded that --import names.
+
 With --json, a line for each as it ends: all that `glass run --lang --json` tells, and `file` and `left`,
 the files that it left behind. The exit code is 0 if all of them ended with 0, else 1.
 
 Examples:
   glass batch --lang python solutions/*.py
   glass batch --lang python -j 8 --timeout 10s --memory 256m --json solutions/*.py > results.jsonl
+  glass batch --lang python --import numpy,pandas solutions/*.py
   glass batch --lang bash --files out tasks/*.sh      out/NAME has what each left behind")]
 pub(crate) struct Batch {
     #[command(flatten)]
@@ -43,6 +50,9 @@ pub(crate) struct Batch {
     #[arg(long, value_name = "LANG", value_parser = code::language, help_heading = "Command")]
     #[arg(conflicts_with_all = ["tty", "shell", "interactive"])]
     lang: Language,
+    /// Modules that are loaded ahead, like numpy,pandas (Python)
+    #[arg(long = "import", value_name = "MODULE", value_delimiter = ',', help_heading = "Command")]
+    imports: Vec<String>,
     /// How many run at once [default: as many as there are processors]
     #[arg(short, long, value_name = "N", help_heading = "Command")]
     jobs: Option<NonZeroUsize>,
@@ -58,8 +68,7 @@ pub(crate) struct Batch {
 #[derive(Clone)]
 struct Common {
     house: Sandboxes,
-    spec: SandboxSpec,
-    context: ContextSpec,
+    shots: Shots,
     exec: ExecSpec,
 }
 
@@ -81,6 +90,11 @@ struct Ran {
 impl Batch {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let (context, exec) = self.options.code(self.lang)?;
+        if self.lang != Language::Python && !self.imports.is_empty() {
+            bail!("--import is for Python: nothing else is kept warm");
+        }
+        let warm = (self.lang == Language::Python).then(|| Warm { imports: self.imports.clone() });
+        let context = ContextSpec { warm, ..context };
         // Boxes die with us, even if we are killed.
         let mut spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };
         spec.user = self.options.user().map(str::to_owned);
@@ -96,7 +110,14 @@ impl Batch {
         }
         let jobs =
             self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        all(global, &Common { house, spec, context, exec }, waiting, jobs, &mut signals).await
+        let boxes = jobs.min(waiting.len());
+        let shots = house.shots(ShotsSpec { sandbox: spec, context, boxes });
+        let common = Common { house, shots, exec };
+        let code = all(global, &common, waiting, jobs, &mut signals).await?;
+        if code < SIGNALLED {
+            common.shots.close().await?;
+        }
+        Ok(code)
     }
 
     fn pieces(&self) -> Result<VecDeque<Piece>> {
@@ -167,35 +188,33 @@ async fn all(
     Ok(i32::from(failed > 0))
 }
 
-/// Runs one in a box of its own.
+/// Runs one in a box that has just begun.
 async fn one(common: Common, piece: Piece) -> Result<Ran> {
-    let Common { house, spec, context, exec } = common;
-    let Piece { file, text, into } = piece;
-    let shown = file.display().to_string();
-    let sandbox = house.create(spec).await?;
-    let run = async {
-        let language = context.language;
-        let context = sandbox.create_context(context).await?;
-        let program = Program::Code(Code { context: context.id.clone(), language, code: text });
-        let output = sandbox.exec(ExecSpec { program, ..exec }).await?.collect().await;
-        // What it has started ends with it: what is left behind is what stays.
-        if sandbox.why_lost(&context.id).await?.is_none() {
-            sandbox.delete_context(&context.id).await?;
-        }
-        let changes = house.diff(sandbox.id(), None, DiffOptions::default()).await?.changes;
-        let left = changes.into_iter().filter(is_left).collect::<Vec<_>>();
-        if let Some(into) = into.filter(|_| !left.is_empty()) {
-            for change in &left {
-                copy(&sandbox, change, &into).await?;
-            }
-        }
-        Ok(Ran { file, output, left })
-    };
-    let ran: Result<Ran> = run.await;
-    let removed = sandbox.destroy().await;
-    let ran = ran.with_context(|| format!("cannot run {shown}"))?;
-    removed?;
+    let shown = piece.file.display().to_string();
+    let shot = common.shots.take().await.with_context(|| format!("cannot run {shown}"))?;
+    let ran = run_in(&shot, &common, piece).await.with_context(|| format!("cannot run {shown}"))?;
+    shot.done();
     Ok(ran)
+}
+
+async fn run_in(shot: &Shot, common: &Common, piece: Piece) -> Result<Ran> {
+    let (sandbox, context) = (shot.sandbox()?, shot.context()?);
+    let Piece { file, text, into } = piece;
+    let code = Code { context: context.id.clone(), language: context.language, code: text };
+    let exec = ExecSpec { program: Program::Code(code), ..common.exec.clone() };
+    let output = sandbox.exec(exec).await?.collect().await;
+    // What it has started ends with it: what is left behind is what stays.
+    if sandbox.why_lost(&context.id).await?.is_none() {
+        sandbox.delete_context(&context.id).await?;
+    }
+    let changes = common.house.diff(sandbox.id(), None, DiffOptions::default()).await?.changes;
+    let left = changes.into_iter().filter(is_left).collect::<Vec<_>>();
+    if let Some(into) = into.filter(|_| !left.is_empty()) {
+        for change in &left {
+            copy(sandbox, change, &into).await?;
+        }
+    }
+    Ok(Ran { file, output, left })
 }
 
 /// Whether it is a file that was added or whose content is another.

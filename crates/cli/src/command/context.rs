@@ -10,7 +10,7 @@ use owo_colors::OwoColorize as _;
 use serde_json::json;
 
 use super::exec::{Foreground, background};
-use crate::args::{Global, Surroundings, milliseconds};
+use crate::args::{Global, Surroundings, Warming, milliseconds};
 use crate::session::Part;
 use crate::signals::Signals;
 use crate::words::Limited;
@@ -76,6 +76,8 @@ struct Create {
     #[arg(long, value_name = "PROGRAM")]
     interpreter: Option<String>,
     #[command(flatten)]
+    warming: Warming,
+    #[command(flatten)]
     surroundings: Surroundings,
 }
 
@@ -88,8 +90,12 @@ impl Create {
             cwd: self.surroundings.cwd.clone(),
             env: self.surroundings.variables()?,
             user: self.surroundings.user.clone(),
+            warm: self.warming.warm(),
         };
         let context = global.connect(&self.name).await?.create_context(spec).await?;
+        if let Some(why) = &context.cold {
+            global.say(&format!("it was started cold: {why}"));
+        }
         tell(global, &context)?;
         Ok(0)
     }

@@ -149,8 +149,8 @@ impl Agent {
             }
             Request::File { file, user } => self.file(n, stream, file, user.as_deref())?,
             Request::Carry { program, bytes } => self.carry(n, stream, program, bytes),
-            Request::Hold { kill, stop, top, settle } => {
-                self.hold(n, stream, holding::Wish { kill, stop, top, settle, pause: false })?
+            Request::Hold { kill, stop, top, settle, same } => {
+                self.hold(n, stream, holding::Wish { kill, stop, top, settle, pause: false, same })?
             }
             Request::Dial { port } => self.dial(n, stream, port)?,
             Request::Ports => match crate::ports::listening() {
@@ -166,6 +166,7 @@ impl Agent {
             Request::Pause => self.pause_all(n, stream)?,
             Request::Resume => {
                 self.resume_all();
+                self.bear_all()?;
                 self.reply(n, stream, &Reply::Ok);
             }
             Request::Top { generation } => self.keep_top(n, generation),
@@ -410,6 +411,7 @@ impl Agent {
         op: glasshouse_protocol::FileOp,
         user: Option<&str>,
     ) -> Result<()> {
+        self.touch()?;
         let (account, ids) = match self.account(user) {
             Ok(found) => found,
             Err(message) => {

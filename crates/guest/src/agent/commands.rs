@@ -23,10 +23,12 @@ impl Agent {
         while rustix::io::read(&self.signals, &mut buffer[..]).is_ok_and(|n| n == buffer.len()) {}
         while let Some(pid) = process::peek_ended()? {
             let is_its = |exec: &&Exec| exec.main.is_none() && exec.process.is_some() && exec.pid == pid;
-            match (self.execs.values().find(is_its), self.context_of(pid)) {
-                (Some(exec), _) => self.main_ended(exec.id)?,
-                (None, Some(number)) => self.context_ended(number)?,
-                (None, None) => {
+            match (self.execs.values().find(is_its), self.context_of(pid), self.zygote_of(pid)) {
+                (Some(exec), _, _) => self.main_ended(exec.id)?,
+                (None, Some(number), _) => self.context_ended(number)?,
+                (None, None, Some((which, false))) => self.zygote_ended(which)?,
+                (None, None, Some((which, true))) => self.spare_ended(which)?,
+                (None, None, None) => {
                     let ended = process::reap_pid(pid)?;
                     self.walk_ended(pid, ended)?;
                 }
@@ -41,6 +43,7 @@ impl Agent {
     }
 
     pub(super) fn exec(&mut self, n: usize, stream: u32, spec: &ExecSpec) -> Result<()> {
+        self.touch()?;
         if let glasshouse_protocol::Program::Code(code) = &spec.program {
             return self.run_code(n, stream, spec, code);
         }
@@ -208,6 +211,7 @@ impl Agent {
         self.guard_disk(now)?;
         self.give_up_dialling(now)?;
         self.context_moments(now)?;
+        self.zygote_moments(now)?;
         let due = |exec: &&Exec| self.has_moments(exec) && exec.next_moment().is_some_and(|at| at <= now);
         let ids: Vec<u64> = self.execs.values().filter(due).map(|exec| exec.id).collect();
         for id in ids {

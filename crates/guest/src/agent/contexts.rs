@@ -5,8 +5,9 @@ use glasshouse_protocol::limits::{CODE_BYTES_MAX, CONTEXT_NAME_MAX, CONTEXT_STAR
 use glasshouse_protocol::{Code, ContextSpec};
 
 use super::*;
-use crate::context::{self, Context, Line, Process, State, Word};
+use crate::context::{self, Context, Line, Process, State, Warmth, Word};
 use crate::exec::{Run, launch, now_ms, peak_bytes};
+use crate::zygote;
 
 /// How long an interpreter that has closed the line may take to end. One that ends closes it a little before.
 const ENDING: Duration = Duration::from_secs(1);
@@ -26,6 +27,10 @@ impl Agent {
         }
         if self.context_called(&id).is_some() {
             self.fail(n, stream, FailureKind::Exists, format!("the box has a context {id} already"));
+            return Ok(());
+        }
+        if let Some(message) = spec.warm.as_ref().and_then(|warm| zygote::bad_imports(&warm.imports)) {
+            self.fail(n, stream, FailureKind::Invalid, message);
             return Ok(());
         }
         if self.contexts.len() >= CONTEXTS_MAX {
@@ -113,19 +118,14 @@ impl Agent {
     }
 
     fn open_context(&mut self, n: usize, stream: u32, id: String, spec: ContextSpec) -> Result<()> {
-        let process = match self.launch_context(&spec) {
-            Ok(process) => process,
-            Err(failure) => {
-                self.reply(n, stream, &Reply::Failed(failure));
-                return Ok(());
-            }
+        let warmth = match spec.warm.as_ref().map(|_| self.why_cold(&spec)) {
+            None => Warmth::None,
+            Some(None) => Warmth::Awaited,
+            Some(Some(why)) => Warmth::Cold(why.to_owned()),
         };
+        let is_awaited = warmth == Warmth::Awaited;
         let number = self.next_context;
         self.next_context += 1;
-        if let Some(end) = process.child.end() {
-            watch(&self.epoll, end, Cause::ContextEnd(number))?;
-        }
-        watch(&self.epoll, process.line.as_fd(), Cause::ContextLine(number))?;
         let until = Instant::now() + Duration::from_millis(CONTEXT_START_MS);
         let context = Context {
             spec,
@@ -134,26 +134,63 @@ impl Agent {
             started_ms: now_ms(),
             state: State::Starting(until),
             runs: 0,
-            process: Some(process),
+            process: None,
             client: Some((n, stream)),
+            warmth,
         };
         self.contexts.insert(number, context);
+        if is_awaited { self.await_fork(number) } else { self.start_cold(number) }
+    }
+
+    /// Starts the interpreter of a context that has none.
+    pub(super) fn start_cold(&mut self, number: u64) -> Result<()> {
+        self.touch()?;
+        let Some(context) = self.contexts.get(&number) else { return Ok(()) };
+        let spec = context.spec.clone();
+        let (command, driver) = context::command(&spec);
+        let process = match self.launch_interpreter(&spec, &command, &driver, true) {
+            Ok((process, _)) => process,
+            Err(failure) => return self.never_started(number, failure),
+        };
+        if let Some(end) = process.child.end() {
+            watch(&self.epoll, end, Cause::ContextEnd(number))?;
+        }
+        watch(&self.epoll, process.line.as_fd(), Cause::ContextLine(number))?;
+        if let Some(context) = self.contexts.get_mut(&number) {
+            context.process = Some(process);
+        }
         Ok(())
     }
 
-    /// Starts an interpreter, inside the same walls as any command.
-    fn launch_context(&mut self, spec: &ContextSpec) -> std::result::Result<Process, Failure> {
+    /// A context came to nothing, so there is nothing to remember.
+    pub(super) fn never_started(&mut self, number: u64, failure: Failure) -> Result<()> {
+        let client = self.contexts.remove(&number).and_then(|context| context.client);
+        if let Some((n, stream)) = client {
+            self.reply(n, stream, &Reply::Failed(failure));
+        }
+        Ok(())
+    }
+
+    /// Starts an interpreter, inside the same walls as any command, but for Landlock's fence if it is not to be `fenced`. And whom
+    /// we have to be to make files of its user's.
+    pub(super) fn launch_interpreter(
+        &mut self,
+        spec: &ContextSpec,
+        command: &ExecSpec,
+        driver: &str,
+        fenced: bool,
+    ) -> std::result::Result<(Process, Option<(u32, u32)>), Failure> {
         let failure = |kind, message| Failure { kind, message };
         let io = |e: io::Error| failure(FailureKind::Io, format!("cannot start an interpreter: {e}"));
-        let (command, driver) = context::command(spec);
         let (account, ids) =
             self.account(spec.user.as_deref()).map_err(|message| failure(FailureKind::NotFound, message))?;
-        let line = Line::new(&driver).map_err(io)?;
+        let line = Line::new(driver).map_err(io)?;
         let mut mark = self.tracker.prepare().map_err(io)?;
         let turn = self.next_turn();
-        let around = self.surroundings(&account, ids, None, turn);
+        let mut around = self.surroundings(&account, ids, None, turn);
+        around.landlock = around.landlock.filter(|_| fenced);
         let stdio = [self.null.as_fd(), self.null.as_fd(), line.their_noise.as_fd()];
-        let launched = launch(&command, &around, stdio, Some(line.theirs.as_fd()), &mark);
+        let launched = launch(command, &around, stdio, Some(line.theirs.as_fd()), &mark);
         let child = match launched {
             Ok(child) => child,
             Err(exit) => {
@@ -167,7 +204,7 @@ impl Agent {
             return Err(io(e));
         }
         let ids = ids.filter(|&(uid, _)| uid != self.own_uid);
-        Ok(Process::new(child, mark, line, ids))
+        Ok((Process::new(child, mark, (line.ours, line.noise), ids), ids))
     }
 
     /// Runs code in a context.
@@ -337,6 +374,10 @@ impl Agent {
             return Ok(());
         };
         let Some(ended) = ended? else { return Ok(()) };
+        if self.was_a_fork(number, "it ended at once")? {
+            return Ok(());
+        }
+        let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
         let Some(process) = context.process.take() else { return Ok(()) };
         let busy = match context.state {
             State::Busy(exec) => Some(exec),
@@ -368,7 +409,12 @@ impl Agent {
     /// Kills an interpreter and all that it started. What runs in it ends for this cause, unless it has one already.
     pub(super) fn end_context(&mut self, number: u64, cause: Exit, why: &str) -> Result<()> {
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
-        let Some(process) = context.process.take() else { return Ok(()) };
+        let Some(process) = context.process.take() else {
+            // It waits to be forked, and need not any more.
+            let message = format!("context {} did not come to be: {why}", context.id);
+            let failure = Failure { kind: FailureKind::Unsupported, message };
+            return if context.is_awaited() { self.never_started(number, failure) } else { Ok(()) };
+        };
         let busy = match context.state {
             State::Busy(exec) => Some(exec),
             _ => None,
@@ -436,6 +482,9 @@ impl Agent {
         let is_late = |context: &Context| context.given_up_at().is_some_and(|at| at <= now);
         let late: Vec<u64> = self.contexts.iter().filter(|(_, c)| is_late(c)).map(|(n, _)| *n).collect();
         for number in late {
+            if self.was_a_fork(number, "it did not answer")? {
+                continue;
+            }
             let closed =
                 self.contexts.get(&number).and_then(|context| context.process.as_ref()?.ends_by.clone());
             let why = match closed {

@@ -49,6 +49,17 @@ pub(super) struct Wish {
     pub(super) settle: bool,
     /// What was stopped left so, and the box let go at once.
     pub(super) pause: bool,
+    /// When everything is killed: the root that follows is what the present one was at first.
+    pub(super) same: bool,
+}
+
+/// A root that somebody may have given the box, and that nobody has looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewRoot {
+    /// Which one it had before.
+    before: u64,
+    /// Everything in it was killed.
+    cleared: bool,
 }
 
 /// Who holds the box.
@@ -69,6 +80,8 @@ pub(super) struct Hold {
     settle_until: Option<(Instant, u32)>,
     /// They did not.
     at_work: bool,
+    /// Which of its roots the box had when it stood still.
+    generation: u64,
 }
 
 impl Agent {
@@ -108,11 +121,21 @@ impl Agent {
             false => SETTLE_MAX,
         };
         let settle_until = wish.settle.then(|| (now + patience.time, patience.looks));
-        let (stopped, frozen, at_work) = (Vec::new(), false, false);
-        self.hold =
-            Some(Hold { connection: n, stream, wish, until, stopped, frozen, again, settle_until, at_work });
+        self.hold = Some(Hold {
+            connection: n,
+            stream,
+            wish,
+            until,
+            stopped: Vec::new(),
+            frozen: false,
+            again,
+            settle_until,
+            at_work: false,
+            generation: 0,
+        });
         if wish.kill {
             self.end_contexts(&Exit::Killed { by: Killer::Reset }, "its box was put back")?;
+            self.end_zygotes(wish.same)?;
             let running: Vec<u64> = self.running().collect();
             for id in running {
                 self.kill(id, Exit::Killed { by: Killer::Reset })?;
@@ -123,6 +146,9 @@ impl Agent {
 
     /// Goes on with a hold that waits for processes.
     pub(super) fn settle_hold(&mut self) -> Result<()> {
+        if self.is_bearing() {
+            return Ok(());
+        }
         let Some(hold) = self.hold.as_mut() else { return Ok(()) };
         let Some(until) = hold.until else { return Ok(()) };
         let mut others = self.tracker.others();
@@ -135,7 +161,9 @@ impl Agent {
             }
             hold.settle_until = None;
             hold.again = now + STUCK_MAX;
-            others = self.tracker.others();
+            if !others.is_empty() {
+                others = self.tracker.others();
+            }
             self.at_work = match hold.at_work {
                 true => others.iter().map(|&(pid, _)| pid).collect(),
                 false => Vec::new(),
@@ -192,6 +220,7 @@ impl Agent {
         hold.until = None;
         let (n, stream) = (hold.connection, hold.stream);
         let (processes, generation) = (others.len() as u64, self.tracker.generation());
+        hold.generation = generation;
         let names = others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
         let tops = self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
         let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
@@ -249,9 +278,14 @@ impl Agent {
             let generation = self.tracker.generation();
             self.tops.retain(|(of, _)| *of == generation);
         }
+        self.new_root = restacked.then_some(NewRoot { before: hold.generation, cleared: hold.wish.kill });
         if restacked && self.config.landlock {
             // The walls stand on the root that was.
             self.landlock = Some(walls()?);
+        }
+        if !self.zygotes.is_empty() {
+            // Before they are used again.
+            self.look_at_root()?;
         }
         if restacked && hold.wish.kill {
             // A box that has nothing left of what ran begins again, with its numbers and its clock.
@@ -264,7 +298,18 @@ impl Agent {
         if self.pause.is_none() {
             self.let_go(hold.stopped, hold.frozen);
         }
+        self.bear_all()?;
         self.listen_to_all()
+    }
+
+    /// Sees which root the box was given, if it was given one: whoever was to give it another may have been killed before he
+    /// did. It takes the kernel a while to say, so it is done when nobody waits for us, if it can wait.
+    pub(super) fn look_at_root(&mut self) -> Result<()> {
+        let Some(NewRoot { before, cleared }) = self.new_root.take() else { return Ok(()) };
+        if before != self.tracker.generation() {
+            self.check_zygotes(cleared)?;
+        }
+        Ok(())
     }
 
     /// Takes the requests of those who had to wait.

@@ -65,7 +65,8 @@ impl Agent {
             self.reply(n, stream, &Reply::Ok);
             return Ok(());
         }
-        let wish = holding::Wish { kill: false, stop: true, top: false, settle: false, pause: true };
+        let wish =
+            holding::Wish { kill: false, stop: true, top: false, settle: false, pause: true, same: false };
         self.hold(n, stream, wish)
     }
 

@@ -26,12 +26,10 @@ pub(super) fn mount(
     // way to them.
     let mut layers = Vec::new();
     for lower in lowers {
-        let layer = take(lower, namespace)?;
-        on(&lower.path, mount::set_attributes(layer.as_fd(), read_only(), false))?;
-        layers.push(layer);
+        layers.push(take(lower, read_only(), namespace)?);
     }
     let top_dir = match top {
-        Top::Directory(source) => Some(take(source, namespace)?),
+        Top::Directory(source) => Some(take(source, open(), namespace)?),
         Top::Memory { .. } => None,
     };
     match workshop {
@@ -77,11 +75,13 @@ pub(super) fn mount(
 }
 
 /// A detached copy of a layer, with its owners shifted if there is a namespace to shift them into.
-fn take(source: &Source, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble> {
+fn take(source: &Source, attributes: Attributes, namespace: Option<&OwnedFd>) -> Result<OwnedFd, Stumble> {
     let layer = copy_checked(source, false)?;
-    if let Some(namespace) = namespace {
-        on(&source.path, mount::map_owners(layer.as_fd(), namespace.as_fd(), false))?;
-    }
+    let set = match namespace {
+        Some(namespace) => mount::set_attributes_and_owners(layer.as_fd(), attributes, namespace.as_fd()),
+        None => mount::set_attributes(layer.as_fd(), attributes, false),
+    };
+    on(&source.path, set)?;
     Ok(layer)
 }
 

@@ -1,13 +1,14 @@
 //! Putting a new root in the place of the root of a box that lives.
 //!
 //! We are in the box's mount namespace. The new root is laid over the old one, what is mounted in the old one moves along,
-//! and the pivot lets the old one go, with what is not to move along: to let go of mounts is what takes the kernel longest,
-//! so it is done once. What fails on the way is taken back; what cannot be taken back is told as that.
+//! and the pivot makes it the root. Then the old one is let go, with what did not move along: that is what takes the kernel
+//! longest, so it is done once, and the host goes on meanwhile. What fails on the way to the pivot is taken back; what cannot
+//! be taken back, or fails after it, is told as that.
 
 use super::*;
 
-/// A mount, and where it was.
-type Moved = (OwnedFd, OwnedFd);
+/// A mount, in which root it was, and where there.
+type Moved<'a> = (OwnedFd, BorrowedFd<'a>, &'a str);
 
 /// How a root is replaced.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +43,11 @@ pub(super) fn replace_root(
             true => on("/", mount::set_attributes(new, read_only(), false)),
             false => Ok(()),
         })
-        .and_then(|()| on("/", mount::pivot(new)));
-    let Err(stumble) = done else { return Ok(vec![old]) };
+        .and_then(|()| on("/", mount::change_root(new)));
+    let Err(stumble) = done else {
+        drop(way_back);
+        return Ok(vec![old]);
+    };
     let mut undone = put_back(&way_back);
     if is_attached {
         undone = undone.and(let_go(new));
@@ -60,34 +64,30 @@ pub(super) fn replace_root(
     })
 }
 
-fn move_all(
-    old: BorrowedFd<'_>,
+fn move_all<'a>(
+    old: BorrowedFd<'a>,
     new: BorrowedFd<'_>,
-    paths: &[String],
-    way_back: &mut Vec<Moved>,
+    paths: &'a [String],
+    way_back: &mut Vec<Moved<'a>>,
 ) -> StepResult {
     for path in paths {
         let Some(mounted) = on(path, mount::mounted_at(old, path))? else { continue };
         let place = on(path, mount::find_or_make_dir(new, path))?;
         on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
-        // What it covered is in sight again. Without it there is no way back.
-        let covered =
-            on(path, mount::find(old, path)).map_err(|stumble| Stumble { torn: true, ..stumble })?;
-        way_back.push((mounted, covered));
+        way_back.push((mounted, old, path));
     }
     Ok(())
 }
 
 /// Puts what is not to stay back into the old root, onto a directory there that nothing covers any more.
-fn leave_all(new: BorrowedFd<'_>, paths: &[&str], way_back: &mut Vec<Moved>) -> StepResult {
+fn leave_all<'a>(new: BorrowedFd<'a>, paths: &[&'a str], way_back: &mut Vec<Moved<'a>>) -> StepResult {
     for path in paths {
         let path = path.trim_start_matches('/');
-        let Some((_, uncovered)) = way_back.first() else { continue };
+        let Some((_, old, uncovered)) = way_back.first() else { continue };
         let Some(mounted) = on(path, mount::mounted_at(new, path))? else { continue };
-        on(path, mount::attach(mounted.as_fd(), uncovered.as_fd()))?;
-        let covered =
-            on(path, mount::find(new, path)).map_err(|stumble| Stumble { torn: true, ..stumble })?;
-        way_back.push((mounted, covered));
+        let place = on(path, mount::find(*old, uncovered))?;
+        on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
+        way_back.push((mounted, new, path));
     }
     Ok(())
 }
@@ -102,8 +102,12 @@ fn attach_as(new: BorrowedFd<'_>, (volumes, box_root): (&[(String, OwnedFd)], Op
 }
 
 /// Moves back what was moved, as much of it as goes. The first that does not is told.
-fn put_back(way_back: &[Moved]) -> StepResult {
-    let back = |(mount, place): &Moved| on("a mount that moved", mount::attach(mount.as_fd(), place.as_fd()));
+fn put_back(way_back: &[Moved<'_>]) -> StepResult {
+    // What it covered there is in sight again.
+    let back = |(mount, root, path): &Moved<'_>| {
+        let place = on(*path, mount::find(*root, path))?;
+        on(*path, mount::attach(mount.as_fd(), place.as_fd()))
+    };
     way_back.iter().rev().map(back).fold(Ok(()), Result::and)
 }
 

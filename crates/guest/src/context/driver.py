@@ -1,7 +1,8 @@
 # The driver of a Python context. It is told over descriptor 3 and lives in no file; see context.rs for the words.
-# It has to run on Python 3.6, so that old images have contexts too.
+# It has to run on Python 3.6, so that old images have contexts too. Its last line, which begins it, is added by context.rs:
+# a zygote (zygote.py) does what can be done before there is a context, and goes on in each fork.
 
-def drive():
+def drive(wait=None):
     # Nothing that Python has not loaded by itself, but for three modules in C: what `ast` and `linecache` would load takes
     # longer than Python does.
     import _ast as ast
@@ -31,16 +32,6 @@ def drive():
     AWAIT = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0)
     CO_COROUTINE = 0x80
     OWN_FRAME = '  File "<glasshouse>"'
-
-    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
-    os.set_inheritable(3, False)
-    null = os.open('/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
-    own_pid = getpid()
-    try:
-        # So that the peak of each run is its own.
-        peak = os.open('/proc/self/clear_refs', os.O_WRONLY | getattr(os, 'O_CLOEXEC', 0))
-    except OSError:
-        peak = -1
 
     class State:
         running = False     # whether an interrupt is meant for somebody
@@ -417,6 +408,17 @@ def drive():
         close(results)
         line.sendall(b'done %d %d\n' % (exec_id, status))
 
+    if wait is not None:
+        wait()
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    os.set_inheritable(3, False)
+    null = os.open('/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
+    own_pid = getpid()
+    try:
+        # So that the peak of each run is its own.
+        peak = os.open('/proc/self/clear_refs', os.O_WRONLY | getattr(os, 'O_CLOEXEC', 0))
+    except OSError:
+        peak = -1
     set_signal(_signal.SIGINT, interrupted)
     for target in (0, 1, 2):
         dup2(null, target)
@@ -436,5 +438,3 @@ def drive():
         count += 1
         run(count, int_(message.split()[1]), descriptors, own_code)
 
-
-drive()

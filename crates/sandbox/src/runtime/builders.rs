@@ -9,10 +9,15 @@
 //! To execute one costs more than what it does, so one that gives a box that lives another root is replaced as soon as it
 //! is used, and the next caller finds it waiting. Each serves once: a process that has been inside a box is not used again.
 //!
+//! A spare is one when it has said that it waits: until then it would make its caller wait for what was to be done ahead.
+//! One that has served holds what the box stood on before until somebody tidies.
+//!
 //! A spare holds nothing but its end of a socket. It ends when ours is closed, however we end; and when it was killed
 //! meanwhile, it is found out before it has done anything, and another one is executed.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -22,6 +27,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use glasshouse_linux::{descriptor, rustix};
 
 use crate::error::{Context, Result};
+use crate::limits::BUILD_TIMEOUT;
 
 /// How many wait: a fork wants one for the snapshot and one for the box.
 const SPARES: usize = 2;
@@ -84,6 +90,20 @@ impl Builder {
         self.stream
     }
 
+    /// Waits until one that was executed ahead of time has made ready what any plan needs.
+    fn await_ready(&self) -> Result<()> {
+        self.stream.set_read_timeout(Some(BUILD_TIMEOUT)).context("wait for a builder")?;
+        let mut word = [0];
+        (&self.stream).read_exact(&mut word).context("wait for a builder")?;
+        self.stream.set_read_timeout(None).context("wait for a builder")
+    }
+
+    /// Nobody needs it any more: it clears away, and ends.
+    fn dismiss(&self) {
+        // One that has ended already cannot be told.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
     /// It is the guest itself, and somebody else's to watch from now on.
     pub(super) fn keep(mut self) -> UnixStream {
         self.process.0 = None;
@@ -121,8 +141,8 @@ impl Drop for Process {
 /// Those that wait, and those that are on their way out.
 #[derive(Debug, Default)]
 pub(super) struct Builders {
-    spares: Mutex<Vec<Builder>>,
-    leaving: Mutex<Vec<Process>>,
+    spares: Mutex<VecDeque<Builder>>,
+    leaving: Mutex<Vec<Builder>>,
     /// How often somebody tidied. Held meanwhile: one at a time, or there would be too many spares.
     tidied: Mutex<usize>,
 }
@@ -131,7 +151,8 @@ impl Builders {
     /// One that waits already, or one that is executed now.
     pub(super) fn take(&self) -> Result<Builder> {
         self.forget_ended();
-        let spare = locked(&self.spares).pop();
+        // The one that has waited longest.
+        let spare = locked(&self.spares).pop_front();
         match spare.filter(|spare| spare.user == rustix::process::geteuid()) {
             Some(spare) => Ok(spare),
             None => Builder::execute(Mode::Jail),
@@ -143,31 +164,37 @@ impl Builders {
         let mut spares = locked(&self.spares);
         if spares.len() < SPARES {
             builder.is_spare = true;
-            spares.push(builder);
+            spares.push_back(builder);
         }
     }
 
-    /// It has done its work, and clears away what it has replaced. Nobody has to wait for that.
+    /// It has done its work. It clears away what it has replaced when somebody tidies: on a busy machine it would do so in
+    /// the way of whoever waits for the box.
     pub(super) fn let_go(&self, builder: Builder) {
-        locked(&self.leaving).push(builder.process);
+        locked(&self.leaving).push(builder);
     }
 
     /// Collects those that are done, and makes spares ready.
     pub(super) fn tidy(&self) -> Result<()> {
         let mut tidied = locked(&self.tidied);
         *tidied = tidied.saturating_add(1);
+        let leaving = std::mem::take(&mut *locked(&self.leaving));
+        leaving.iter().for_each(Builder::dismiss);
         while *tidied >= REGULAR && locked(&self.spares).len() < SPARES {
             let spare = Builder::execute(Mode::Spare)?;
-            locked(&self.spares).push(spare);
+            spare.await_ready()?;
+            locked(&self.spares).push_back(spare);
         }
-        let leaving = std::mem::take(&mut *locked(&self.leaving));
-        leaving.into_iter().for_each(Process::collect);
+        leaving.into_iter().for_each(|builder| builder.process.collect());
         Ok(())
     }
 
-    /// Collects those that have ended, for callers who never tidy.
+    /// Sends those away that are done and collects those that have ended, for callers who never tidy.
     fn forget_ended(&self) {
-        locked(&self.leaving).retain_mut(|process| !process.has_ended());
+        locked(&self.leaving).retain_mut(|builder| {
+            builder.dismiss();
+            !builder.process.has_ended()
+        });
     }
 }
 
@@ -175,7 +202,8 @@ impl Drop for Builders {
     fn drop(&mut self) {
         // Spares end with their fields. The others are not to be killed while they clear away.
         let leaving = std::mem::take(&mut *locked(&self.leaving));
-        leaving.into_iter().for_each(Process::collect);
+        leaving.iter().for_each(Builder::dismiss);
+        leaving.into_iter().for_each(|builder| builder.process.collect());
     }
 }
 

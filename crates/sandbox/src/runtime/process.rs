@@ -102,7 +102,8 @@ impl Runtime for Process {
         if let Some(name) = &spec.name {
             self.home.take_name(name, id)?;
         }
-        let mut parcel = Parcel::for_box(&claim, spec.owner)?;
+        let mut parcel = Parcel::for_box(&claim)?;
+        parcel.add_owner(spec.owner)?;
         let mut group = None;
         if self.trees.tracking().is_ok() {
             let made = self.trees.create(id, CgroupLimits::default()).context("make the box's cgroups")?;

@@ -9,11 +9,11 @@ use std::time::Instant;
 use glasshouse_linux::reach::Helper;
 use glasshouse_linux::{descriptor, process};
 use glasshouse_protocol::frame::{self, Decoder, Kind};
-use glasshouse_protocol::plan::{FdRole, Plan, Report, StepFailure};
+use glasshouse_protocol::plan::{FdRole, Plan, Report, Rest, StepFailure};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::limits::BUILD_TIMEOUT;
-use crate::runtime::builders::{Builder, Builders, Mode, execute_on, was_not_read};
+use crate::runtime::builders::{Builder, Mode, execute_on, was_not_read};
 
 /// Why no box came of it.
 #[derive(Debug)]
@@ -92,26 +92,41 @@ pub(super) fn start(
 ) -> std::result::Result<Ready, Failed> {
     let (watch, told) = conduct(builder, plan, fds, || ())?;
     // One that serves is the guest itself and lives on; one that builds has ended or is about to.
-    let serves = plan.steps.is_empty();
-    match (told, watch.spawned) {
-        (Ok(()), Some((pid, pidfd))) => {
-            let Watch { lacking, builder, .. } = watch;
-            let stream = if serves { builder.keep() } else { builder.collect() };
-            Ok(Ready { pid, pidfd, lacking, stream, committed: false })
-        }
-        (Ok(()), None) => {
-            Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into())
-        }
-        (Err(failed), spawned) => {
-            drop(watch.builder);
-            if let Some((_, pidfd)) = spawned {
-                end(pidfd.as_fd());
-            }
-            if let Some(pid) = watch.unwatched {
-                // Not our child: somebody else collects it.
-                let _ = process::end_child(pid);
-            }
-            Err(failed)
+    watch.ready(told, plan.steps.is_empty())
+}
+
+/// A guest whose building was begun, and that waits for what is particular to its box. Dropped, it never was.
+#[derive(Debug)]
+pub(super) struct Begun(Option<Watch>);
+
+/// Has a builder begin a box that nobody wants yet.
+pub(super) fn begin(
+    builder: Builder,
+    plan: &Plan,
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<Begun, Failed> {
+    let (watch, told) = conduct(builder, plan, fds, || ())?;
+    let begun = Begun(Some(watch));
+    told.map(|()| begun)
+}
+
+impl Begun {
+    /// Somebody wants the box: tells what it is, and listens until it is ready.
+    pub(super) fn finish(
+        mut self,
+        rest: &Rest,
+        fds: &[BorrowedFd<'_>],
+    ) -> std::result::Result<Ready, Failed> {
+        let Some(mut watch) = self.0.take() else { return Err(broken("it was finished before").into()) };
+        let told = watch.send(serde_json::to_vec(rest), fds).and_then(|()| watch.listen());
+        watch.ready(told, false)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(watch) = self.0.take() {
+            watch.give_up();
         }
     }
 }
@@ -125,7 +140,7 @@ pub(super) fn greet(
 ) -> std::result::Result<Ready, Failed> {
     let pidfd = process::open(pid).context("watch the box's first process")?;
     let mut watch = Watch::new(Builder::met(stream));
-    watch.send(plan, fds)?;
+    watch.send(serde_json::to_vec(plan), fds)?;
     watch.listen()?;
     let Watch { lacking, builder, .. } = watch;
     let stream = builder.keep();
@@ -153,27 +168,46 @@ impl FarReady {
 /// The same where nobody of this machine can watch the guest. If it comes to nothing, whoever started it ends it.
 pub(super) fn greet_far(stream: UnixStream, plan: &Plan) -> std::result::Result<FarReady, Failed> {
     let mut watch = Watch::new(Builder::met(stream));
-    watch.send(plan, &[])?;
+    watch.send(serde_json::to_vec(plan), &[])?;
     watch.listen()?;
     let Watch { lacking, kernel, builder, .. } = watch;
     Ok(FarReady { lacking, kernel, stream: builder.keep() })
 }
 
-/// Has a builder carry out a plan that all runs in that one process, and does something else while it is at work. Its end
-/// is not waited for.
+/// A builder that has given a box that lives another root, and lets go of the old one. When it has, it releases the box. It is
+/// to be let go when nobody waits for the box any more.
+#[derive(Debug)]
+pub(super) struct Swapped(Watch);
+
+impl Swapped {
+    /// Its stream: it says no more on it, unless something goes wrong.
+    pub(super) fn stream(&self) -> BorrowedFd<'_> {
+        self.0.builder.stream.as_fd()
+    }
+
+    /// Why it said something, or ended: where it stumbled, if it could tell.
+    pub(super) fn why(mut self) -> Option<StepFailure> {
+        match self.0.listen() {
+            Err(Failed::Step(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+
+    pub(super) fn builder(self) -> Builder {
+        self.0.builder
+    }
+}
+
+/// Has a builder give a box that lives another root, and does something else while it is at work.
 pub(super) fn carry_out(
-    builders: &Builders,
     builder: Builder,
     plan: &Plan,
     fds: &[BorrowedFd<'_>],
     meanwhile: impl FnOnce(),
-) -> std::result::Result<(), Unchanged> {
+) -> std::result::Result<Swapped, Unchanged> {
     let (watch, told) = conduct(builder, plan, fds, meanwhile)?;
     match told {
-        Ok(()) => {
-            builders.let_go(watch.builder);
-            Ok(())
-        }
+        Ok(()) => Ok(Swapped(watch)),
         Err(Failed::Step(failure)) if watch.torn => Err(Unchanged::Between(Some(failure))),
         Err(Failed::Other(_)) if watch.changing => Err(Unchanged::Between(None)),
         Err(failed) => Err(Unchanged::Whole(failed)),
@@ -196,17 +230,18 @@ fn conduct(
     meanwhile: impl FnOnce(),
 ) -> Result<(Watch, std::result::Result<(), Failed>)> {
     let mut watch = Watch::new(builder);
-    let sent = watch.send(plan, fds);
+    let sent = watch.send(serde_json::to_vec(plan), fds);
     meanwhile();
     let mut told = sent.and_then(|()| watch.listen());
     let did_nothing = watch.unread && watch.spawned.is_none() && !watch.changing;
     if told.is_err() && watch.builder.is_spare && did_nothing {
         watch = Watch::new(Builder::execute(Mode::Jail)?);
-        told = watch.send(plan, fds).and_then(|()| watch.listen());
+        told = watch.send(serde_json::to_vec(plan), fds).and_then(|()| watch.listen());
     }
     Ok((watch, told))
 }
 
+#[derive(Debug)]
 struct Watch {
     spawned: Option<(i32, OwnedFd)>,
     /// The box's first process, while there is no descriptor for it.
@@ -239,9 +274,47 @@ impl Watch {
         }
     }
 
-    fn send(&mut self, plan: &Plan, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Failed> {
-        let body = serde_json::to_vec(plan)
-            .map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
+    /// What came of it: a guest that is ready, or nothing, of which nothing is left.
+    fn ready(
+        mut self,
+        told: std::result::Result<(), Failed>,
+        serves: bool,
+    ) -> std::result::Result<Ready, Failed> {
+        match (told, self.spawned.take()) {
+            (Ok(()), Some((pid, pidfd))) => {
+                let Watch { lacking, builder, .. } = self;
+                let stream = if serves { builder.keep() } else { builder.collect() };
+                Ok(Ready { pid, pidfd, lacking, stream, committed: false })
+            }
+            (Ok(()), None) => {
+                Err(Error::new(ErrorKind::Failed, "cannot build the box: no process was started").into())
+            }
+            (Err(failed), spawned) => {
+                self.spawned = spawned;
+                self.give_up();
+                Err(failed)
+            }
+        }
+    }
+
+    /// Ends all that was started.
+    fn give_up(self) {
+        drop(self.builder);
+        if let Some((_, pidfd)) = self.spawned {
+            end(pidfd.as_fd());
+        }
+        if let Some(pid) = self.unwatched {
+            // Not our child: somebody else collects it.
+            let _ = process::end_child(pid);
+        }
+    }
+
+    fn send(
+        &mut self,
+        words: serde_json::Result<Vec<u8>>,
+        fds: &[BorrowedFd<'_>],
+    ) -> std::result::Result<(), Failed> {
+        let body = words.map_err(|e| Error::new(ErrorKind::Failed, format!("cannot write the plan: {e}")))?;
         let mut bytes = Vec::new();
         frame::put(&mut bytes, 0, Kind::Request, &body);
         let sent = descriptor::send_with_fds(self.builder.stream.as_fd(), &bytes, fds);
@@ -249,7 +322,7 @@ impl Watch {
         Ok(sent.map_err(|e| broken(&format!("its builder ended before it had its plan ({e})")))?)
     }
 
-    /// Reads reports until the box is ready.
+    /// Reads reports until the box is ready, or is begun and waits to be wanted.
     fn listen(&mut self) -> std::result::Result<(), Failed> {
         let deadline = Instant::now() + BUILD_TIMEOUT;
         let mut buffer = [0; 4096];
@@ -265,6 +338,7 @@ impl Watch {
                         self.spawned = Some((pid, pidfd));
                     }
                     Report::Changing => self.changing = true,
+                    Report::Begun | Report::Swapped => return Ok(()),
                     Report::Ready { lacking, kernel } => {
                         (self.lacking, self.kernel) = (lacking, kernel);
                         self.builder.stream.set_read_timeout(None).context("use the stream to the guest")?;
@@ -321,21 +395,25 @@ impl Parcel {
         self.fds.iter().map(AsFd::as_fd).collect()
     }
 
-    /// What every guest gets: its life's lock, its socket, and its owner.
-    pub(super) fn for_box(claim: &crate::home::Claim, owner: Option<u32>) -> Result<Parcel> {
+    /// What every guest gets: its life's lock and its socket.
+    pub(super) fn for_box(claim: &crate::home::Claim) -> Result<Parcel> {
         let mut parcel = Parcel::default();
         let (dir, alive) = claim.held()?;
         parcel.add(FdRole::Alive, alive.try_clone().context("copy the lock")?);
         let listener = descriptor::listen_at(dir.as_fd(), "sock", crate::limits::BACKLOG);
         parcel.add(FdRole::Listener, listener.context("make the guest's socket")?);
-        if let Some(pid) = owner {
-            let fd = process::open(pid as i32).map_err(|e| {
-                let message = format!("cannot give the box to process {pid} as its owner: {e}");
-                Error::new(ErrorKind::Invalid, message)
-            })?;
-            parcel.add(FdRole::Owner, fd);
-        }
         Ok(parcel)
+    }
+
+    /// Whom it dies with, if anybody.
+    pub(super) fn add_owner(&mut self, owner: Option<u32>) -> Result<()> {
+        let Some(pid) = owner else { return Ok(()) };
+        let fd = process::open(pid as i32).map_err(|e| {
+            let message = format!("cannot give the box to process {pid} as its owner: {e}");
+            Error::new(ErrorKind::Invalid, message)
+        })?;
+        self.add(FdRole::Owner, fd);
+        Ok(())
     }
 }
 

@@ -394,7 +394,8 @@ impl Docker {
         let (id, spec) = (site.id, site.spec);
         check_volumes(&spec.volumes, pid)?;
         let strength = self.level(spec)?;
-        let mut parcel = Parcel::for_box(&site.claim, spec.owner)?;
+        let mut parcel = Parcel::for_box(&site.claim)?;
+        parcel.add_owner(spec.owner)?;
         let tracking = self.place(id, pid, &site.claim, &mut parcel)?;
         let guest = GuestConfig {
             rlimits: rlimits_of(pid)?,

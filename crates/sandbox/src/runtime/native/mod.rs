@@ -8,6 +8,7 @@
 //! Whoever dies in the middle leaves at most a directory whose lock nobody holds and cgroups that nobody is in; the
 //! next command removes them.
 
+mod ahead;
 pub mod faults;
 mod limit;
 mod pinned;
@@ -41,6 +42,7 @@ use crate::runtime::builders::{Builder, Builders};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
+use ahead::{Ahead, Begun};
 use plan::{Decisions, Users};
 
 pub(crate) struct Native {
@@ -48,6 +50,7 @@ pub(crate) struct Native {
     trees: Trees,
     root: bool,
     builders: Builders,
+    ahead: Ahead,
     /// What was thrown away and is still on the disk: names in the home's trash.
     thrown: Mutex<Vec<String>>,
 }
@@ -89,6 +92,16 @@ pub(crate) fn living(home: &Home, info: &SandboxInfo) -> Result<Option<OwnedFd>>
     // The descriptor is of whoever has the number now; tick and lock together say that it is still the box.
     let same = process::start_ticks(info.pid).is_ok_and(|ticks| ticks == info.start_ticks);
     Ok((same && home.is_alive(&info.id)?).then_some(pidfd))
+}
+
+/// Whether a box that was known still has the same first process, and runs: neither ended nor paused. Its record is not read.
+/// `None`: only its record can tell, because it is on another machine.
+pub(crate) fn runs_on(home: &Home, info: &SandboxInfo) -> Result<Option<bool>> {
+    if info.start_ticks == crate::runtime::ELSEWHERE {
+        return Ok(None);
+    }
+    let same = process::start_ticks(info.pid).is_ok_and(|ticks| ticks == info.start_ticks);
+    Ok(Some(same && home.is_running(&info.id)?))
 }
 
 /// Sends the request to end, without waiting for the answer.
@@ -148,7 +161,8 @@ impl Native {
     pub(crate) fn new(home: Home, trees: Trees) -> Native {
         let maps = start::read_small("/proc/self/uid_map").unwrap_or_default();
         let root = rustix::process::geteuid().is_root() && covers(&maps, UIDS);
-        Native { home, trees, root, builders: Builders::default(), thrown: Mutex::default() }
+        let (builders, ahead, thrown) = (Builders::default(), Ahead::default(), Mutex::default());
+        Native { home, trees, root, builders, ahead, thrown }
     }
 
     /// Whether we are root over enough ids to give boxes ranges of their own. Root of a user namespace that has one id
@@ -187,6 +201,13 @@ impl Native {
     ) -> std::result::Result<Created, Failed> {
         let limits = limit::decide(&self.trees, spec)?;
         let level = self.level(spec, shift)?;
+        let kind = self.kind(spec, base, &limits, shift);
+        if let Some(begun) = kind.and_then(|kind| self.ahead.take(&kind)) {
+            // One that was killed while it waited, or whatever else became of it: another one is made from the ground.
+            if let Ok(created) = self.finish(begun, spec, base, &limits, &level) {
+                return Ok(created);
+            }
+        }
         // It is executed while the rest is made.
         let builder = self.builders.take()?;
         let claim = self.home.claim(id)?;
@@ -222,20 +243,94 @@ impl Native {
     /// Raises the walls around a top, for the first time or again.
     fn raise(&self, site: Site<'_>) -> std::result::Result<Created, Failed> {
         let Site { id, spec, base, claim, users, top, limits, level, generation, before, builder } = site;
-        let (level, missing) = level;
-        let memory_bytes = limits.memory_beside_disk();
         let made = Made::cgroups(&self.trees, id, limits.cgroup)?;
         note_cgroup(&claim, &made.group)?;
-        let parcel = self.parcel(&claim, spec, users, &made.group)?;
-        let tracking = if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag };
-        let user = spec.user.clone().unwrap_or_else(|| base.user.clone());
-        let cwd = spec.cwd.clone().unwrap_or_else(|| base.cwd.clone());
-        let guest = GuestConfig {
+        let mut parcel = self.parcel(&claim, users, &made.group)?;
+        parcel.add_owner(spec.owner)?;
+        let guest = self.guest(id, spec, base, &limits, users);
+        let memory_bytes = limits.memory_beside_disk();
+        let (read_only, volumes, ahead) = (spec.read_only, &spec.volumes[..], false);
+        let decisions =
+            Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest, ahead };
+        let mut plan = plan::plan(decisions);
+        plan.fds = parcel.roles.clone();
+        plan.fault = faults::current();
+        let ready = start::start(builder, &plan, &parcel.borrow())?;
+        let (limits, level) = (&limits, &level);
+        Ok(self.move_in(Raised {
+            spec,
+            base,
+            claim,
+            users,
+            limits,
+            level,
+            generation,
+            before,
+            made,
+            ready,
+        })?)
+    }
+
+    /// Makes a box of one that was begun before anybody wanted it.
+    fn finish(
+        &self,
+        begun: Begun,
+        spec: &SandboxSpec,
+        base: &Base,
+        limits: &limit::Decided,
+        level: &(Level, Vec<String>),
+    ) -> std::result::Result<Created, Failed> {
+        let Begun { id, claim, users, made, start, .. } = begun;
+        if let Some(name) = &spec.name {
+            self.home.take_name(name, &id)?;
+        }
+        let top = restack::dress_top(&self.home, &id, 0, restack::uppermost(&base.layers)?)?;
+        let mut parcel = Parcel::default();
+        parcel.add_owner(spec.owner)?;
+        let mut rest = plan::rest(Decisions {
+            base,
+            top: Top::Directory(top),
+            generation: 0,
+            users,
+            read_only: spec.read_only,
+            volumes: &spec.volumes,
+            memory_bytes: limits.memory_beside_disk(),
+            guest: GuestConfig { command_filter: Vec::new(), ..self.guest(&id, spec, base, limits, users) },
+            ahead: true,
+        });
+        rest.fds = parcel.roles.clone();
+        let ready = start.finish(&rest, &parcel.borrow())?;
+        let (generation, before) = (0, None);
+        Ok(self.move_in(Raised {
+            spec,
+            base,
+            claim,
+            users,
+            limits,
+            level,
+            generation,
+            before,
+            made,
+            ready,
+        })?)
+    }
+
+    /// What its guest needs to know.
+    fn guest(
+        &self,
+        id: &str,
+        spec: &SandboxSpec,
+        base: &Base,
+        limits: &limit::Decided,
+        users: Users,
+    ) -> GuestConfig {
+        let (user, cwd) = abode(spec, base);
+        GuestConfig {
             image_env: base.env.clone(),
-            cwd: cwd.clone(),
-            user: user.clone(),
-            rlimits: [limits.rlimits, standard_rlimits()].concat(),
-            tracking,
+            cwd,
+            user,
+            rlimits: [limits.rlimits.clone(), standard_rlimits()].concat(),
+            tracking: self.tracking(),
             landlock: landlock::abi() >= LANDLOCK_ABI_MIN,
             command_filter: match spec.deterministic {
                 true => seccomp::command_without_random().to_words(),
@@ -246,34 +341,39 @@ impl Native {
             contained: true,
             pinned: spec.deterministic.then(|| pinned::pinned(id)),
             ..guest_config(spec)
-        };
-        let (read_only, volumes) = (spec.read_only, &spec.volumes);
-        let decisions = Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest };
-        let mut plan = plan::plan(decisions);
-        plan.fds = parcel.roles.clone();
-        plan.fault = faults::current();
-        let ready = start::start(builder, &plan, &parcel.borrow())?;
-        self.trees.divide(id, limits.cgroup).context("limit the box's cgroups")?;
+        }
+    }
+
+    fn tracking(&self) -> Tracking {
+        if self.trees.tracking().is_ok() { Tracking::Cgroup } else { Tracking::Tag }
+    }
+
+    /// The walls stand: puts the box on record and lets it go.
+    fn move_in(&self, raised: Raised<'_>) -> Result<Created> {
+        let Raised { spec, base, claim, users, limits, level, generation, before, made, ready } = raised;
+        let id = claim.id().to_owned();
+        self.trees.divide(&id, limits.cgroup).context("limit the box's cgroups")?;
+        let (user, cwd) = abode(spec, base);
         let uid_base = match users {
             Users::Range { base } => Some(base),
             _ => None,
         };
-        let (runtime, limits) = (RuntimeKind::Native, limits.in_force);
+        let (level, missing) = level.clone();
         let uncontrolled = if spec.deterministic { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
         let facts = Facts {
-            runtime,
+            runtime: RuntimeKind::Native,
             level,
             missing,
-            limits,
+            limits: limits.in_force.clone(),
             user,
             cwd,
-            tracking,
+            tracking: self.tracking(),
             uid_base,
             generation,
             uncontrolled,
             far: false,
         };
-        let mut record = describe(id, spec, base, ready.pid, facts)?;
+        let mut record = describe(&id, spec, base, ready.pid, facts)?;
         if let Some(before) = before {
             record.info.origin = before.info.origin.clone();
             record.info.created_ms = before.info.created_ms;
@@ -298,8 +398,8 @@ impl Native {
         missing
     }
 
-    fn parcel(&self, claim: &Claim, spec: &SandboxSpec, users: Users, group: &Group) -> Result<Parcel> {
-        let mut parcel = Parcel::for_box(claim, spec.owner)?;
+    fn parcel(&self, claim: &Claim, users: Users, group: &Group) -> Result<Parcel> {
+        let mut parcel = Parcel::for_box(claim)?;
         let owner = match users {
             Users::Range { base } => base,
             Users::Same => 0,
@@ -366,7 +466,31 @@ struct Site<'a> {
     builder: Builder,
 }
 
+/// A box whose walls stand, and that is not on record yet.
+struct Raised<'a> {
+    spec: &'a SandboxSpec,
+    base: &'a Base,
+    users: Users,
+    limits: &'a limit::Decided,
+    level: &'a (Level, Vec<String>),
+    generation: u64,
+    /// What was on record, if it was a box before.
+    before: Option<&'a BoxRecord>,
+    // In the order in which they go if it comes to nothing: its first process, what that is in, its directory.
+    ready: start::Ready,
+    made: Made,
+    claim: Claim,
+}
+
+/// Who its commands are, and where, unless they say otherwise.
+fn abode(spec: &SandboxSpec, base: &Base) -> (String, String) {
+    let user = spec.user.as_ref().unwrap_or(&base.user);
+    let cwd = spec.cwd.as_ref().unwrap_or(&base.cwd);
+    (user.clone(), cwd.clone())
+}
+
 /// Cgroups that are removed again unless they are kept.
+#[derive(Debug)]
 struct Made {
     group: Group,
     kept: bool,
@@ -495,7 +619,7 @@ impl Runtime for Native {
     }
 
     fn tidy(&self) -> Result<()> {
-        let tidied = self.builders.tidy();
+        let tidied = self.builders.tidy().and(self.begin_ahead()).and(self.builders.tidy());
         let thrown = std::mem::take(&mut *self.thrown.lock().unwrap_or_else(PoisonError::into_inner));
         thrown.iter().try_for_each(|name| self.home.empty_trash_of(name))?;
         tidied

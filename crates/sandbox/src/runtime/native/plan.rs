@@ -3,7 +3,7 @@
 use glasshouse_linux::caps::Cap;
 use glasshouse_linux::seccomp;
 use glasshouse_protocol::plan::{
-    GuestConfig, IdMap, Namespace, Plan, PlannedStep, Side, Source, Step, Top, Tracking,
+    GuestConfig, IdMap, Namespace, Plan, PlannedStep, Rest, Side, Source, Step, Top, Tracking,
 };
 
 use crate::home::UID_RANGE;
@@ -93,6 +93,14 @@ pub(super) struct Decisions<'a> {
     /// Memory of the box beside its disk, where that is limited for the box as a whole.
     pub(super) memory_bytes: Option<u64>,
     pub(super) guest: GuestConfig,
+    /// Nobody wants the box yet: what is particular to it comes later.
+    pub(super) ahead: bool,
+}
+
+/// What is particular to a box whose plan was begun before anybody wanted it.
+pub(super) fn rest(decisions: Decisions<'_>) -> Rest {
+    let overlay = overlay(&decisions);
+    Rest { fds: Vec::new(), overlay, guest: decisions.guest }
 }
 
 /// Writes the plan.
@@ -136,8 +144,16 @@ fn outside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     };
     steps.push(builder(Step::Spawn { namespaces, owner }));
     steps.push(builder(Step::MapIds { uids, gids, deny_setgroups }));
-    if privileged(decisions.users) {
-        steps.extend(layers(decisions).into_iter().map(&builder));
+    let privileged = privileged(decisions.users);
+    if privileged {
+        // The host's trees first: a builder may be elsewhere when it has mounted the layers.
+        steps.extend(trees(decisions).map(&builder));
+    }
+    if decisions.ahead {
+        steps.push(builder(Step::AwaitRest));
+    }
+    if privileged {
+        steps.extend(layers(decisions).map(&builder));
     }
     steps.push(builder(Step::HandOver));
 }
@@ -146,19 +162,17 @@ fn privileged(users: Users) -> bool {
     !matches!(users, Users::One { .. })
 }
 
-fn layers(decisions: &Decisions<'_>) -> Vec<Step> {
-    let idmap = match decisions.users {
-        Users::Range { base } => Some(base),
-        _ => None,
-    };
-    let overlay = overlay_of(decisions, idmap);
-    let tree = |(source, target): &(Source, String)| Step::HostTree {
+fn trees(decisions: &Decisions<'_>) -> impl Iterator<Item = Step> {
+    let idmap = matches!(decisions.users, Users::Range { .. });
+    decisions.base.trees.iter().map(move |(source, target)| Step::HostTree {
         source: source.clone(),
         target: target.clone(),
-        idmap: idmap.is_some(),
-    };
-    // The host's trees first: a builder may be elsewhere when it has mounted the layers.
-    decisions.base.trees.iter().map(tree).chain(volumes(decisions)).chain([overlay]).collect()
+        idmap,
+    })
+}
+
+fn layers(decisions: &Decisions<'_>) -> impl Iterator<Item = Step> {
+    volumes(decisions).chain([overlay(decisions)])
 }
 
 /// Each was looked at when the box was made; what is not that any more is not mounted.
@@ -175,7 +189,11 @@ fn volumes(decisions: &Decisions<'_>) -> impl Iterator<Item = Step> {
     })
 }
 
-fn overlay_of(decisions: &Decisions<'_>, idmap: Option<u32>) -> Step {
+fn overlay(decisions: &Decisions<'_>) -> Step {
+    let idmap = match decisions.users {
+        Users::Range { base } => Some(base),
+        _ => None,
+    };
     Step::Overlay {
         lowers: decisions.base.layers.clone(),
         top: decisions.top.clone(),
@@ -201,17 +219,13 @@ pub(super) struct Swap {
 pub(super) fn restack(decisions: &Decisions<'_>, swap: Swap) -> Plan {
     let mut steps = Vec::new();
     let owned = privileged(decisions.users);
-    let idmap = match decisions.users {
-        Users::Range { base } => Some(base),
-        _ => None,
-    };
     if !owned {
         steps.push(Step::EnterUser);
     }
     steps.push(Step::PrivateMounts);
     // Anew with each root: the box may have moved what was above those that it had.
     steps.extend(volumes(decisions));
-    steps.push(overlay_of(decisions, idmap));
+    steps.push(overlay(decisions));
     if let (Top::Memory { .. }, true) = (&decisions.top, swap.leave_top) {
         // Before there is anything to look at: whoever is killed between the two must not leave a top that none can reach.
         steps.push(Step::LeaveTop { generation: decisions.generation });
@@ -250,11 +264,9 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
     add(Step::CgroupNamespace);
     add(Step::Hostname { name: "box".into() });
     add(Step::Loopback);
-    if !privileged(decisions.users) {
-        layers(decisions).into_iter().for_each(&mut add);
-    }
-    add(Step::AttachRoot);
-    add(Step::AttachTrees);
+    // What is the same for all roots comes before there is one: the builder mounts the layers meanwhile, or has not even
+    // been told which.
+    add(Step::Stage);
     // The kernel lets us mount a /proc only as long as the host's whole one is in sight: before the pivot.
     add(Step::Proc {
         masked: MASKED.map(String::from).to_vec(),
@@ -270,6 +282,13 @@ fn inside(decisions: &Decisions<'_>, steps: &mut Vec<PlannedStep>) {
         shm_bytes: SHM_BYTES.min(files_bytes),
         ptys_max: PTYS,
     });
+    add(Step::TakeOver);
+    if !privileged(decisions.users) {
+        trees(decisions).chain(layers(decisions)).for_each(&mut add);
+    }
+    add(Step::AttachRoot);
+    add(Step::AttachTrees);
+    add(Step::Furnish);
     if decisions.read_only {
         add(Step::Tmpfs { target: "tmp".into(), bytes: TMP_BYTES.min(files_bytes) });
     }
@@ -368,6 +387,7 @@ mod tests {
             volumes: &[],
             memory_bytes,
             guest,
+            ahead: false,
         });
         plan.steps.iter().map(|planned| (planned.side, planned.step.name())).collect()
     }
@@ -389,11 +409,14 @@ mod tests {
                 (Box, "cgroup namespace"),
                 (Box, "host name"),
                 (Box, "loopback device"),
-                (Box, "attach root"),
-                (Box, "attach host trees"),
+                (Box, "scratch directory"),
                 (Box, "mount /proc"),
                 (Box, "mount /sys"),
                 (Box, "mount /dev"),
+                (Box, "take over mounts"),
+                (Box, "attach root"),
+                (Box, "attach host trees"),
+                (Box, "furnish root"),
                 (Box, "pivot root"),
                 (Box, "drop privileges"),
                 (Box, "system call filter"),
@@ -431,7 +454,8 @@ mod tests {
             };
             let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
-            plan(Decisions { base, top, generation, users, read_only, volumes: &[], memory_bytes, guest })
+            let (volumes, ahead) = (&[][..], false);
+            plan(Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest, ahead })
                 .steps
         };
         let (plain, pinned) = (steps(false), steps(true));
@@ -474,6 +498,7 @@ mod tests {
                 volumes: &[],
                 memory_bytes,
                 guest,
+                ahead: false,
             })
         };
         let one = Users::One { inside: 0, uid: 5, gid: 5 };
@@ -497,6 +522,7 @@ mod tests {
                 volumes: &[],
                 memory_bytes,
                 guest,
+                ahead: false,
             });
             let room = |planned: &PlannedStep| match &planned.step {
                 Step::Dev { shm_bytes, .. } => Some(*shm_bytes),

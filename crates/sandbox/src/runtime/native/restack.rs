@@ -14,13 +14,14 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use glasshouse_linux::descriptor::Either;
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::{descriptor, layer, process, tree};
 use glasshouse_protocol::frame::{self, Decoder, Frame, Kind};
@@ -36,7 +37,7 @@ use crate::runtime::builders::Builder;
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
-use crate::runtime::start::{self, Failed, Parcel, Unchanged};
+use crate::runtime::start::{self, Failed, Parcel, Swapped, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken, connect_in};
 use crate::snapshot::records::Method;
 use crate::snapshot::{self, MemoryTop, Tree, layers};
@@ -64,7 +65,7 @@ pub(super) fn make_top(home: &Home, id: &str, generation: u64, below: &Source) -
 }
 
 /// Makes the directories of a top.
-fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
+pub(super) fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
     let top = top_dir(home, id, generation);
     for dir in [top.clone(), top.join("u"), top.join("w")] {
         fs::create_dir(&dir).context(format_args!("make {}", dir.display()))?;
@@ -75,7 +76,7 @@ fn make_bare_top(home: &Home, id: &str, generation: u64) -> Result<PathBuf> {
 }
 
 /// Gives them the attributes of what is below.
-fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
+pub(super) fn dress_top(home: &Home, id: &str, generation: u64, below: &Source) -> Result<Source> {
     let top = top_dir(home, id, generation);
     let root = RootOf::read(Path::new(&below.path))?;
     root.give(&top.join("u"))?;
@@ -93,14 +94,16 @@ pub(crate) struct Held {
     pub(crate) names: Vec<String>,
     pub(crate) at_work: bool,
     generation: u64,
-    /// It was told to go on.
-    is_let_go: bool,
+    /// It goes on: somebody else has told it, and it has answered.
+    is_free: bool,
 }
 
 /// What becomes of what runs in a box that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Running {
     Killed,
+    /// Killed, and the box begins anew on what it began with.
+    Renewed,
     Stopped,
     /// Stopped when it has come to rest, if that is soon.
     Settled,
@@ -153,12 +156,13 @@ impl Held {
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
-        let (processes, at_work, generation, top, is_let_go) = (0, false, 0, None, false);
+        let (processes, at_work, generation, top, is_free) = (0, false, 0, None, false);
         let mut held =
-            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, is_let_go };
-        let kill = running == Running::Killed;
+            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, is_free };
+        let same = running == Running::Renewed;
+        let kill = same || running == Running::Killed;
         let settle = running == Running::Settled;
-        held.say(&Request::Hold { kill, stop: !kill, top: true, settle })?;
+        held.say(&Request::Hold { kill, stop: !kill, top: true, settle, same })?;
         Ok(held)
     }
 
@@ -181,15 +185,26 @@ impl Held {
 
     /// Lets it go, without waiting for its word that it went.
     fn let_go(&mut self, restacked: bool) -> Result<()> {
-        self.is_let_go = true;
         self.say(&Request::Release { restacked })
     }
 
     pub(crate) fn release(mut self, restacked: bool) -> Result<()> {
-        if !self.is_let_go {
-            self.let_go(restacked)?;
+        if self.is_free {
+            return Ok(());
         }
+        self.let_go(restacked)?;
         self.answer().map(drop)
+    }
+
+    /// Waits until it says that it goes on, because whoever changed its root has told it so. Whether it does: he may say why
+    /// not, or be gone.
+    fn is_released_by(&mut self, builder: BorrowedFd<'_>) -> Result<bool> {
+        let heard = descriptor::await_either(self.stream.as_fd(), builder, REPLY_TIMEOUT);
+        if heard.context("wait for the guest")? != Some(Either::First) {
+            return Ok(false);
+        }
+        self.is_free = true;
+        self.answer().map(|_| true)
     }
 
     fn say(&mut self, request: &Request) -> Result<()> {
@@ -372,6 +387,7 @@ impl Native {
             volumes: &record.spec.volumes,
             memory_bytes: limits.memory_beside_disk(),
             guest: GuestConfig::default(),
+            ahead: false,
         };
         let mut plan = plan::restack(&decisions, swap);
         let mut parcel = Parcel::default();
@@ -390,15 +406,17 @@ impl Native {
             }
             next = Some(self.home.prepare_record(&after).map(|()| after));
         };
-        let done = start::carry_out(&self.builders, builder, &plan, &parcel.borrow(), meanwhile);
+        let done = start::carry_out(builder, &plan, &parcel.borrow(), meanwhile);
         match (done, record.pending.take()) {
-            (Ok(()), Some(pending)) => {
-                // The intent is on record: from here on the box can go on, whatever becomes of us. If it cannot be told,
-                // it is gone, which shows when its answer is waited for.
-                let _ = held.let_go(true);
-                Ok(self.settle_on(record, &pending, next.and_then(Result::ok))?)
+            (Ok(swapped), Some(pending)) => {
+                // The intent is on record: the builder lets the box go on, whatever becomes of us.
+                let settled = self.settle_on(record, &pending, next.and_then(Result::ok));
+                Ok(self.await_release(record, held, swapped).and(settled)?)
             }
-            (Ok(()), None) => Ok(()),
+            (Ok(swapped), None) => {
+                self.builders.let_go(swapped.builder());
+                Ok(())
+            }
             (Err(Unchanged::Between(why)), _) => Err(self.end_in_between(record, why)?.into()),
             (Err(Unchanged::Whole(failed)), _) => {
                 self.discard_top(&id, generation)?;
@@ -410,6 +428,15 @@ impl Native {
                 })
             }
         }
+    }
+
+    /// Waits until a box that was given another root goes on.
+    fn await_release(&self, record: &BoxRecord, held: &mut Held, swapped: Swapped) -> Result<()> {
+        if !held.is_released_by(swapped.stream())? {
+            return Err(self.end_in_between(record, swapped.why())?);
+        }
+        self.builders.let_go(swapped.builder());
+        Ok(())
     }
 
     /// The box stands on what was intended. Its record was prepared, or has to be written.
@@ -640,7 +667,8 @@ impl Native {
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let (mut held, means) = Held::take(&self.home, &record, Running::Killed, || self.means(&record))?;
+        let running = if begins_anew(&record, &chain) { Running::Renewed } else { Running::Killed };
+        let (mut held, means) = Held::take(&self.home, &record, running, || self.means(&record))?;
         self.settle(&mut record, held.generation)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
@@ -733,6 +761,15 @@ impl Native {
         }
         Ok(created)
     }
+}
+
+/// Whether a box that is given this chain is again what it was when it was last given one. What a volume holds that it could
+/// write to is not; and a top in memory would be kept from being freed by whatever lives on.
+fn begins_anew(record: &BoxRecord, chain: &[String]) -> bool {
+    let stays = record.pending.is_none() && record.mounted == chain && record.info.chain == chain;
+    stays
+        && record.spec.limits.disk_bytes.is_none()
+        && record.spec.volumes.iter().all(|volume| volume.read_only)
 }
 
 /// The box stands on what was intended.

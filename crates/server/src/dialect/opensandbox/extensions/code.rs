@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Language};
+use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Language, Warm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -46,6 +46,8 @@ struct ContextRequest {
     env: BTreeMap<String, String>,
     /// A name or a number, or `user:group`.
     user: Option<String>,
+    /// Have it forked from an interpreter that is kept warm with these modules loaded (none: a few that are often wanted).
+    imports: Option<Vec<String>>,
 }
 
 /// A context of a box.
@@ -63,6 +65,11 @@ struct ContextResponse {
     state: Value,
     /// How many runs were begun in it.
     runs: u64,
+    /// Whether it was forked from an interpreter that is kept warm.
+    warm: bool,
+    /// Why it was not, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cold: Option<String>,
 }
 
 /// What to run in a context.
@@ -98,6 +105,8 @@ impl From<ContextInfo> for ContextResponse {
             pid: info.pid,
             state: serde_json::to_value(info.state).unwrap_or_default(),
             runs: info.runs,
+            warm: info.warm,
+            cold: info.cold,
         }
     }
 }
@@ -125,11 +134,12 @@ async fn create_context(
     Here(room): Here,
     MaybeBody(request): MaybeBody<ContextRequest>,
 ) -> Answer<(StatusCode, Json<ContextResponse>)> {
-    let ContextRequest { language, id, interpreter, cwd, env, user } = request;
+    let ContextRequest { language, id, interpreter, cwd, env, user, imports } = request;
     let language = language.as_deref().unwrap_or(Language::Python.name()).parse();
     let language: Language = language.map_err(|why: String| Fault::invalid(why))?;
     let env = env.into_iter().collect();
-    let spec = ContextSpec { language, id, interpreter, cwd, env, user };
+    let warm = imports.map(|imports| Warm { imports });
+    let spec = ContextSpec { language, id, interpreter, cwd, env, user, warm };
     let made = room.sandbox.create_context(spec).await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
