@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use glasshouse_sandbox::{
-    CodeSpec, ContextInfo, ContextSpec, ExecSpec, Program, Sandbox, Sandboxes, Settings,
+    CodeSpec, ContextInfo, ContextSpec, ExecSpec, Program, Sandbox, Sandboxes, Settings, Warm,
 };
 
 use crate::interrupt::Interrupt;
@@ -54,7 +54,12 @@ impl What {
 
 /// Who takes part.
 enum Who {
-    Box { sandbox: Sandbox, warm: ContextInfo },
+    Box {
+        sandbox: Sandbox,
+        warm: ContextInfo,
+    },
+    /// Contexts that are forked.
+    Forks(Sandbox),
     Kernel(Peer),
     Bare,
 }
@@ -63,6 +68,7 @@ impl Who {
     fn name(&self) -> &'static str {
         match self {
             Who::Box { .. } => "glasshouse, in a live box",
+            Who::Forks(_) => "glasshouse, kept warm (goal: ≤ 5 ms)",
             Who::Kernel(peer) => peer.name,
             Who::Bare => "python3 -c, a bare process",
         }
@@ -71,6 +77,7 @@ impl Who {
     fn can(&self, what: What) -> bool {
         match self {
             Who::Box { .. } => true,
+            Who::Forks(_) => what != What::Warm,
             Who::Kernel(_) => what != What::Once,
             Who::Bare => what == What::Once,
         }
@@ -95,6 +102,19 @@ impl Who {
                 ensure!(output.stdout.bytes == b"1\n", "the code ended: {}", output.report.exit);
                 Ok(start.elapsed())
             }
+            (Who::Forks(sandbox), What::New) => {
+                let made = sandbox.create_context(warm()).await?;
+                ensure!(made.warm, "it is cold: {}", made.cold.unwrap_or_default());
+                run(sandbox, &made).await?;
+                let took = start.elapsed();
+                sandbox.delete_context(&made.id).await?;
+                Ok(took)
+            }
+            (Who::Forks(sandbox), _) => {
+                let output = sandbox.run_once(warm(), CodeSpec::new("print(1)")).await?;
+                ensure!(output.stdout.bytes == b"1\n", "the code ended: {}", output.report.exit);
+                Ok(start.elapsed())
+            }
             (Who::Kernel(peer), What::New) => peer.turn("new"),
             (Who::Kernel(peer), _) => peer.turn("run"),
             (Who::Bare, _) => {
@@ -109,7 +129,7 @@ impl Who {
     /// Bytes of its interpreter that are in memory.
     async fn memory(&mut self) -> Result<Option<u64>> {
         match self {
-            Who::Bare => Ok(None),
+            Who::Bare | Who::Forks(_) => Ok(None),
             Who::Kernel(peer) => peer.ask("memory").map(Some),
             Who::Box { sandbox, warm } => {
                 let pid = sandbox.context(&warm.id).await?.pid.context("the context is gone")?;
@@ -123,6 +143,10 @@ impl Who {
             }
         }
     }
+}
+
+fn warm() -> ContextSpec {
+    ContextSpec { warm: Some(Warm::default()), ..ContextSpec::default() }
 }
 
 async fn run(sandbox: &Sandbox, context: &ContextInfo) -> Result<()> {
@@ -147,7 +171,8 @@ async fn measure(
     let house = Sandboxes::open(Settings { home: dir.path().join("home") })?;
     let sandbox = house.create(stage::spec()).await?;
     let warm = sandbox.create_context(ContextSpec::default()).await?;
-    let (mut field, mut notes) = (vec![Who::Box { sandbox: sandbox.clone(), warm }], Vec::new());
+    let forks = Who::Forks(sandbox.clone());
+    let (mut field, mut notes) = (vec![Who::Box { sandbox: sandbox.clone(), warm }, forks], Vec::new());
     match python.map(|python| Peer::start(python, "ipykernel, by jupyter_client", SCRIPT, &[])) {
         Some(Ok(peer)) => field.push(Who::Kernel(peer)),
         Some(Err(why)) => notes.push(format!("ipykernel takes no part: {why:#}")),

@@ -19,6 +19,7 @@ mod machine;
 mod memory;
 mod options;
 mod ordinary;
+mod pace;
 mod peer;
 mod program;
 mod progress;
@@ -26,6 +27,7 @@ mod record;
 mod report;
 mod round;
 mod sample;
+mod shots;
 mod stage;
 mod state;
 mod table;
@@ -79,6 +81,9 @@ fn run() -> Result<bool> {
     }
     if args.next_if(|arg| arg == "code").is_some() {
         return code::measured(args);
+    }
+    if args.next_if(|arg| arg == "shots").is_some() {
+        return shots::measured(args);
     }
     let options = match options::parse(args)? {
         Asked::Help => {

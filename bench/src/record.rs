@@ -19,6 +19,7 @@ use glasshouse_sandbox::{ExecSpec, Program, Recording, Sandbox, SandboxSpec, San
 use crate::interrupt::Interrupt;
 use crate::machine;
 use crate::options::Words;
+use crate::pace;
 use crate::progress::Progress;
 use crate::round::Dice;
 use crate::sample::Samples;
@@ -143,7 +144,8 @@ async fn measure(home: &Path, rounds: usize, interrupt: &Interrupt) -> Result<Ve
     for recording in Recording::ALL {
         boxes.push(house.create(SandboxSpec { recording, ..stage::spec() }).await?);
     }
-    let measured = rows(&boxes, rounds, interrupt).await;
+    let mut spawns = Samples::default();
+    let measured = rows(&boxes, rounds, interrupt, &mut spawns).await;
     // Whatever came of it, nothing stays.
     for sandbox in &boxes {
         sandbox.destroy().await?;
@@ -152,16 +154,32 @@ async fn measure(home: &Path, rounds: usize, interrupt: &Interrupt) -> Result<Ve
     dir.close().context("cannot remove the state directory")?;
     let head = format!("{rounds} rounds, in shuffled order; times in ms (load average {})", machine::load());
     let columns = ["", "min", "p50", "p99", "a step costs: p50", "min", "of the wall time", "goal"];
-    Ok([vec![head, String::new()], table(&columns, &measured?)].concat())
+    let (measured, step) = measured?;
+    let mut lines = [vec![head, String::new()], table(&columns, &measured)].concat();
+    if let (Some(spawn), Some(step)) = (spawns.figures(), step) {
+        let paced = pace::at_pace(step.as_secs_f64() * 1e3, spawn.p50);
+        lines.push(format!(
+            "a bare spawn took {} (p50); where it takes {} ms, as the goals have it, the step of 100 files costs {paced:.2}",
+            milliseconds(spawn.p50),
+            pace::SPAWN_MS
+        ));
+    }
+    Ok(lines)
 }
 
-/// The table, and a word on stderr for each part of it that is done.
-async fn rows(boxes: &[Sandbox], rounds: usize, interrupt: &Interrupt) -> Result<Vec<Vec<String>>> {
+/// The table, and what a step costs that has a goal for it; and a word on stderr for each part that is done. With bare spawns
+/// between the turns, which tell how fast the machine is meanwhile.
+async fn rows(
+    boxes: &[Sandbox],
+    rounds: usize,
+    interrupt: &Interrupt,
+    spawns: &mut Samples,
+) -> Result<(Vec<Vec<String>>, Option<Duration>)> {
     let mut progress = Progress::on_stderr();
     progress.show("how fast is this machine?");
     let loops = loops_of(&boxes[0]).await?;
     let mut dice = Dice(1);
-    let mut rows = Vec::new();
+    let (mut rows, mut step) = (Vec::new(), None);
     for work in &WORKS {
         let rounds = rounds.div_ceil(work.every);
         let mut samples = [Timed::default(), Timed::default(), Timed::default()];
@@ -171,6 +189,7 @@ async fn rows(boxes: &[Sandbox], rounds: usize, interrupt: &Interrupt) -> Result
             progress.show(&format!("{}: round {round} of {rounds}", work.name));
             dice.shuffle(&mut order);
             let lines = (work.lines)(Turn { round, loops });
+            spawns.push(pace::spawn()?);
             for at in order {
                 interrupt.check().await?;
                 let (whole, around) = once(&boxes[at], &lines).await?;
@@ -186,10 +205,13 @@ async fn rows(boxes: &[Sandbox], rounds: usize, interrupt: &Interrupt) -> Result
         for (recording, of_box) in Recording::ALL.into_iter().zip(&samples) {
             let cost = Cost::of(recording, &samples[0], of_box, steps);
             let goal = work.goal.filter(|_| recording == Recording::Steps);
+            if let (Some(Goal::Step(_)), Some(cost)) = (goal, cost) {
+                step = Some(cost.p50);
+            }
             rows.push(row(recording, &of_box.whole, cost, goal));
         }
     }
-    Ok(rows)
+    Ok((rows, step))
 }
 
 /// Turns of an empty loop that take as long as a short piece of work.

@@ -9,6 +9,9 @@ use tempfile::TempDir;
 use crate::options::Options;
 use crate::program::Glass;
 
+/// Boxes after which a house has others begun ahead.
+const BEFORE: usize = 4;
+
 /// Removed with all it holds at the end.
 pub(crate) struct Stage {
     dir: TempDir,
@@ -27,6 +30,9 @@ impl Stage {
         let engine = EngineSettings { host: std::env::var("DOCKER_HOST").ok(), ..EngineSettings::default() };
         let house = Sandboxes::open_with(Settings { home: dir.path().join("home") }, engine)?;
         let live = house.create(spec()).await.context("cannot make the box that commands are run in")?;
+        for _ in 0..BEFORE {
+            house.create(spec()).await?.destroy().await?;
+        }
         let contained = house.create(contained()).await.map_err(|e| e.to_string());
         Ok(Stage { dir, house, live, contained, glass })
     }

@@ -71,6 +71,7 @@ fn label(row: &Row) -> String {
         (Measure::First, "docker") => "docker run --rm --network none",
         (_, "docker") => "docker exec",
         (Measure::First | Measure::Python, "library") => "glasshouse, library",
+        (Measure::First, "library-begun") => "  from a box that was begun ahead",
         (_, "library-and-destroy") => "  and destroy",
         (Measure::First, "program") => "glass run",
         (Measure::Exec, "library") => "glasshouse, library, open connection",

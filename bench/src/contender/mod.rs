@@ -45,6 +45,8 @@ pub(crate) enum Turn {
     Process(CommandLine),
     /// A box is made through the library, a command runs in it, and it is destroyed.
     FreshBox(Vec<String>),
+    /// The same, by a house that has begun boxes ahead.
+    BegunBox(Vec<String>),
     /// A command runs in the live box, over the connection that is there.
     LiveBox(Vec<String>),
     /// The same over HTTP, over a connection that is kept.
@@ -63,7 +65,8 @@ impl Turn {
             Turn::FreshBox(argv) => glass::fresh(stage, crate::stage::spec(), argv).await,
             Turn::LiveBox(argv) => glass::live(&stage.live, argv).await,
             Turn::Served(served) => Ok(vec![served.time()?]),
-            Turn::FreshContainer(argv) => glass::fresh(stage, crate::stage::contained(), argv).await,
+            Turn::BegunBox(argv) => glass::begun(stage, argv).await,
+            Turn::FreshContainer(argv) => glass::made_by(&stage.house, crate::stage::contained(), argv).await,
             Turn::LiveContainer(argv) => match &stage.contained {
                 Ok(contained) => glass::live(contained, argv).await,
                 Err(why) => anyhow::bail!("{why}"),
@@ -103,6 +106,7 @@ pub(crate) fn field(stage: &Stage, mode: Mode, options: &Options) -> Field {
     }
     add(&[(Measure::First, "docker")], &|| docker(&Engine::run));
     add(&glass::FRESH_ROWS, &|| Ok(Turn::FreshBox(owned(&TRUE))));
+    add(&[(Measure::First, "library-begun")], &|| Ok(Turn::BegunBox(owned(&TRUE))));
     let contained = |turn: Turn| match &stage.contained {
         Ok(_) => Ok(turn),
         Err(why) => Err(Absent::Missing(why.clone())),

@@ -1,7 +1,10 @@
 //! What one pass has found out.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use crate::pace;
 use crate::report::{Mode, Outcome, put_figures};
 use crate::sample::Figures;
 
@@ -22,6 +25,8 @@ pub(super) enum Verb {
     DigestCold,
     Copy,
     Commit,
+    /// A bare spawn outside: the machine's pace.
+    Spawn,
     /// Reading a tree that was written at once.
     ReadFlat,
     /// Reading the same tree, written with a snapshot after each file.
@@ -29,7 +34,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    pub(super) const ALL: [Verb; 12] = [
+    pub(super) const ALL: [Verb; 13] = [
         Verb::Snapshot,
         Verb::Held,
         Verb::Restore,
@@ -40,6 +45,7 @@ impl Verb {
         Verb::DigestCold,
         Verb::Copy,
         Verb::Commit,
+        Verb::Spawn,
         Verb::ReadFlat,
         Verb::ReadDeep,
     ];
@@ -56,6 +62,7 @@ impl Verb {
             Verb::DigestCold => "cold digest",
             Verb::Copy => "cp -a",
             Verb::Commit => "docker commit",
+            Verb::Spawn => "bare spawn",
             Verb::ReadFlat => "read-flat",
             Verb::ReadDeep => "read-deep",
         }
@@ -158,6 +165,16 @@ impl Pass {
         }
     }
 
+    /// What a goal in milliseconds bounds, at the pace that it was set at.
+    pub(super) fn at_pace(&self, row: &Row) -> Option<f64> {
+        let (found, _) = self.judged(row)?;
+        let spawn = Duration::from_secs_f64(self.p50_of(row, Verb::Spawn)? / 1e3);
+        match row.verb.goal()? {
+            Goal::Milliseconds(_) | Goal::MillisecondsOver(..) => Some(pace::at_pace(found, spawn)),
+            Goal::Times(..) => None,
+        }
+    }
+
     /// How many times the median grows from the smallest tree to the largest, with the same bytes changed.
     pub(super) fn growth(&self, verb: Verb) -> Option<f64> {
         let of_verb = |row: &&Row| row.verb == verb && row.figures().is_some();
@@ -184,6 +201,7 @@ impl Pass {
             }
             if let Some((found, goal)) = self.judged(row) {
                 (json["judged"], json["goal"]) = (json!(found), json!(goal));
+                json["at_pace"] = json!(self.at_pace(row));
             }
         }
         value

@@ -40,9 +40,10 @@ enum Turn {
     DigestCold,
     Copy,
     Commit,
+    Spawn,
 }
 
-const TURNS: [Turn; 7] = [
+const TURNS: [Turn; 8] = [
     Turn::SnapshotAndRestore,
     Turn::Reset,
     Turn::Fork,
@@ -50,6 +51,7 @@ const TURNS: [Turn; 7] = [
     Turn::DigestCold,
     Turn::Copy,
     Turn::Commit,
+    Turn::Spawn,
 ];
 
 impl Turn {
@@ -139,6 +141,7 @@ impl Tree {
             Turn::Digest => self.digest(round).await?,
             Turn::DigestCold => vec![(Verb::DigestCold, self.digest_cold().await?)],
             Turn::Copy => vec![(Verb::Copy, self.copy()?)],
+            Turn::Spawn => vec![(Verb::Spawn, crate::pace::spawn()?)],
             Turn::Commit => match &self.engine {
                 Ok(engine) => vec![(Verb::Commit, engine.commit()?)],
                 Err(_) => Vec::new(),
