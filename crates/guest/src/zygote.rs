@@ -15,7 +15,8 @@
 //! The words on its line. From us: the driver's source with the zygote's behind it, once; then `fork`, with descriptors: the
 //! line and the noise of the fork-to-be, and the `cgroup.procs` that it enters by itself. From it: `ready VERSION`, or `unable WHY` (then
 //! contexts start cold), or `failed WHY` (what it was to load cannot be loaded; whoever wanted that is told so). The fork says `born`
-//! on its own line, and the kernel says who it is; it is our child by then, since whoever forked it has ended. It waits for
+//! on its own line, and the kernel says who it is; it is our child: born as the zygote's sibling, or, where Python has threads,
+//! a grandchild whose parent has ended by then. It waits for
 //! `become`, which brings the fence of Landlock along, puts it up around itself, and goes on as any driver, with `hello`. One
 //! that cannot do all of this ends, and never says hello; so it is given no code.
 //!
