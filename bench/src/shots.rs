@@ -26,12 +26,13 @@ const PYTHON: &str = "/usr/bin/python3";
 const PACKAGES: &str = "/packages";
 
 const HELP: &str = "\
-glass-bench shots --problems FILE [--packages DIR] [--rounds N] [--jobs N] [--home DIR]: programs of HumanEval, each run once, in a
+glass-bench shots --problems FILE [--packages DIR] [--rounds N] [--jobs N] [--home DIR] [--alone]: programs of HumanEval, each run once, in a
 box that was reset before, beside bare python3 processes
 
   --problems FILE   its problems, a line of JSON each; tests/mutation/run says where they are
   --packages DIR    and a second time, where each program imports numpy and pandas, which DIR has (site-packages)
-  --jobs N          how many at once [default: as many as there are processors]";
+  --jobs N          how many at once [default: as many as there are processors]
+  --alone           ours and nothing beside, for a profiler";
 
 /// What was asked for.
 struct Asked {
@@ -40,6 +41,7 @@ struct Asked {
     rounds: usize,
     jobs: usize,
     home: PathBuf,
+    alone: bool,
 }
 
 /// Programs that are run, and with what.
@@ -69,6 +71,7 @@ impl Asked {
         let (mut problems, mut packages, mut rounds) = (None, None, ROUNDS);
         let mut jobs = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         let mut home = PathBuf::from("/var/tmp");
+        let mut alone = false;
         let mut words = Words::new(args);
         while words.go_on() {
             match words.name.as_str() {
@@ -77,6 +80,7 @@ impl Asked {
                 "--rounds" => rounds = words.number()?,
                 "--jobs" => jobs = words.number()?,
                 "--home" => home = words.absolute()?,
+                "--alone" => alone = true,
                 "--help" | "-h" => {
                     crate::print(HELP)?;
                     return Ok(None);
@@ -85,7 +89,7 @@ impl Asked {
             }
         }
         let problems = problems.with_context(|| format!("--problems is missing\n{HELP}"))?;
-        Ok(Some(Asked { problems, packages, rounds, jobs, home }))
+        Ok(Some(Asked { problems, packages, rounds, jobs, home, alone }))
     }
 
     fn loads(&self) -> Result<Vec<Load>> {
@@ -156,6 +160,9 @@ async fn compare(
         dice.shuffle(&mut sides);
         for is_ours in sides.map(|side| side == 0) {
             interrupt.check().await?;
+            if asked.alone && !is_ours {
+                continue;
+            }
             let ran = match is_ours {
                 true => in_boxes(&shots, load, asked.jobs).await?,
                 false => as_processes(load, asked.jobs, dir)?,
@@ -167,6 +174,9 @@ async fn compare(
     }
     shots.close().await?;
     let count = load.programs.len();
+    if asked.alone {
+        return Ok(vec![row("glasshouse, each in a box that was reset", &ours, count)]);
+    }
     let (ours_rate, bare_rate) = (median(&ours, count), median(&bare, count));
     let ratio = ours_rate / bare_rate;
     let verdict = if ratio >= load.goal { "met" } else { "missed" };
