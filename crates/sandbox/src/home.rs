@@ -459,6 +459,18 @@ impl Home {
 
     /// All that is on record of a box; `None` if it never became one.
     pub(crate) fn read_record(&self, id: &str) -> Result<Option<BoxRecord>> {
+        let Some(mut record) = self.read_written(id)? else { return Ok(None) };
+        if self.is_alive(id)? {
+            record.info.state = match self.is_paused(id)? {
+                true => SandboxState::Paused,
+                false => SandboxState::Running,
+            };
+        }
+        Ok(Some(record))
+    }
+
+    /// The same as it was written: whether the box lives is not asked, and its state says nothing.
+    pub(crate) fn read_written(&self, id: &str) -> Result<Option<BoxRecord>> {
         let path = self.box_dir(id).join("box.json");
         let text = match fs::read(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -471,15 +483,13 @@ impl Home {
             )
         };
         let value = serde_json::from_slice(&text).map_err(|_| broken())?;
-        let mut record = BoxRecord::from_json(&value).ok_or_else(broken)?;
-        if self.is_alive(id)? {
-            record.info.state = match self.is_paused(id)? {
-                true => SandboxState::Paused,
-                false => SandboxState::Running,
-            };
-        }
-        Ok(Some(record))
+        BoxRecord::from_json(&value).ok_or_else(broken).map(Some)
     }
+}
+
+/// The error for a box of which nothing is on record.
+pub(crate) fn unfinished(id: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"))
 }
 
 /// Writes a file that nobody else may read.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::client::{Line, Link};
 use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::Home;
+use crate::home::{Home, unfinished};
 use crate::image;
 use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
@@ -272,9 +272,7 @@ impl Sandboxes {
     /// What is known of a box, living or not yet cleaned up.
     pub async fn info(&self, name: &str) -> Result<SandboxInfo> {
         let id = self.inner.home.resolve(name)?;
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
-        self.inner.home.read_info(&id)?.ok_or_else(unknown)
+        self.inner.home.read_info(&id)?.ok_or_else(|| unfinished(&id))
     }
 
     /// Whether a box that was known is still that one and runs, as far as that can be told without its record, which is

@@ -16,7 +16,7 @@ pub use verify::Verified;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::home::BoxRecord;
+use crate::home::{BoxRecord, unfinished};
 use crate::image::Base;
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, check_name, new_id};
@@ -44,7 +44,7 @@ impl Sandboxes {
         let (house, id) = (self.clone(), self.home().resolve(name)?);
         let (info, taken) = blocking(move || {
             let _share = house.home().store_shared()?;
-            let before = house.on_record(&id)?;
+            let before = house.written(&id)?;
             Ok((before.info.clone(), house.take_of(before, options, None)?))
         })
         .await?;
@@ -76,7 +76,7 @@ impl Sandboxes {
         task: Option<(String, TaskInfo)>,
     ) -> Result<SnapshotInfo> {
         let _share = self.home().store_shared()?;
-        self.take_of(self.on_record(id)?, options, task)
+        self.take_of(self.written(id)?, options, task)
     }
 
     /// The same for who has looked at its record already, and keeps layers from being swept away.
@@ -124,9 +124,12 @@ impl Sandboxes {
     }
 
     fn on_record(&self, id: &str) -> Result<BoxRecord> {
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
-        self.home().read_record(id)?.ok_or_else(unknown)
+        self.home().read_record(id)?.ok_or_else(|| unfinished(id))
+    }
+
+    /// What was written of a box, for who is about to hold it: its runtime sees then whether it lives.
+    fn written(&self, id: &str) -> Result<BoxRecord> {
+        self.home().read_written(id)?.ok_or_else(|| unfinished(id))
     }
 
     /// All snapshots, oldest first.
@@ -174,7 +177,7 @@ impl Sandboxes {
         };
         let (info, left) = blocking(move || {
             let _share = house.home().store_shared()?;
-            let record = house.on_record(&id)?;
+            let record = house.written(&id)?;
             if let Some(to) = &to {
                 check_image(to, &record.info)?;
             }
@@ -244,7 +247,7 @@ impl Sandboxes {
                     return Ok((Forked { base, of, _share: share }, spec));
                 }
             };
-            let record = house.on_record(&id)?;
+            let record = house.written(&id)?;
             let layer = layers::new_name("top")?;
             let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
             house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()), None);

@@ -28,14 +28,38 @@ static WAITING: Mutex<Vec<(u64, SyncSender<Work>)>> = Mutex::new(Vec::new());
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    let (answer, wait) = oneshot::channel();
+    take_turn(Box::new(move || drop(answer.send(work()))), wait).await
+}
+
+/// The same for work that leaves something to do when its answer was given. What comes with the answer tells when that is done.
+pub(crate) async fn blocking_and_after<T: Send + 'static, After: FnOnce()>(
+    work: impl FnOnce() -> Result<(T, After)> + Send + 'static,
+) -> Result<(T, oneshot::Receiver<()>)> {
+    let (answer, wait) = oneshot::channel();
+    let (over, done) = oneshot::channel();
+    take_turn(
+        Box::new(move || match work() {
+            Ok((value, after)) => {
+                let _ = answer.send(Ok(value));
+                after();
+                let _ = over.send(());
+            }
+            Err(e) => drop(answer.send(Err(e))),
+        }),
+        wait,
+    )
+    .await
+    .map(|value| (value, done))
+}
+
+/// Has work done when there is room for it, and waits for its answer.
+async fn take_turn<T>(work: Work, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
     static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
     let broken_off = |_| Error::new(ErrorKind::Failed, "the work was broken off");
     let _room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
-    let (answer, wait) = oneshot::channel();
-    give(Box::new(move || {
-        let _ = answer.send(work());
-    }))?;
-    wait.await.map_err(broken_off)?
+    give(work)?;
+    answer.await.map_err(broken_off)?
 }
 
 /// Has somebody else take part in work, if a thread can be had. Nothing may hang on it.

@@ -154,8 +154,8 @@ impl<'a> Shelf<'a> {
     }
 
     /// Keeps what was seen of a box for the next look.
-    pub(crate) fn keep_top(&self, id: &str, seen: &Seen) {
-        if seen.is_news {
+    pub(crate) fn keep_top(&self, id: &str, seen: Option<&Seen>) {
+        if let Some(seen) = seen.filter(|seen| seen.is_news) {
             // Without it the next one reads more, and finds the same. One that two wrote at once is damaged, and seen to
             // be.
             let _ = overwrite(&seen.index, &self.home.box_dir(id).join("index"));

@@ -15,10 +15,10 @@ use crate::limits::{LOOK_BYTES_MAX, LOOK_ENTRIES_MAX};
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::index::{Index, Patience};
 use crate::snapshot::records::{self, SnapshotInfo};
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::shelf::{Seen, Shelf};
 use crate::snapshot::{Tree, digest, layers};
 use crate::spec::RuntimeKind;
-use crate::threads::blocking;
+use crate::threads::blocking_and_after;
 
 /// What is looked at while a box waits: some milliseconds.
 const PATIENCE: Patience = Patience { bytes: LOOK_BYTES_MAX, entries: LOOK_ENTRIES_MAX };
@@ -67,24 +67,36 @@ impl Sandboxes {
     /// The digest of a box, running or stopped, or of a snapshot.
     pub async fn digest(&self, name: &str) -> Result<DigestInfo> {
         let (house, name) = (self.clone(), name.to_owned());
-        blocking(move || {
+        let (info, kept) = blocking_and_after(move || {
             let home = house.home();
-            let _share = home.store_shared()?;
+            let share = home.store_shared()?;
             let mut shelf = Shelf::new(home);
-            let state = house.state(&mut shelf, find(home, &name)?)?;
+            let (state, seen) = house.look(&mut shelf, find(home, &name)?)?;
             let (digest, racy) = (state.digest()?.to_string(), state.racy());
-            Ok(DigestInfo { id: state.id, digest, racy })
+            let info = DigestInfo { id: state.id, digest, racy };
+            drop(share);
+            let (house, id) = (house.clone(), info.id.clone());
+            Ok((info, move || Shelf::new(house.home()).keep_top(&id, seen.as_ref())))
         })
-        .await
+        .await?;
+        self.chore(async move { drop(kept.await) });
+        Ok(info)
     }
 
     /// What a box or a snapshot consists of.
     pub(super) fn state(&self, shelf: &mut Shelf<'_>, found: Found) -> Result<State> {
+        let (state, seen) = self.look(shelf, found)?;
+        shelf.keep_top(&state.id, seen.as_ref());
+        Ok(state)
+    }
+
+    /// The same, with what is to be kept of a box for the next look.
+    fn look(&self, shelf: &mut Shelf<'_>, found: Found) -> Result<(State, Option<Seen>)> {
         match found {
             Found::Snapshot(snapshot) => {
                 snapshot.check_durable()?;
                 self.know(&snapshot.chain)?;
-                shelf_state(shelf, snapshot.id, &snapshot.chain)
+                Ok((shelf_state(shelf, snapshot.id, &snapshot.chain)?, None))
             }
             Found::Box(id) => self.state_of_box(shelf, id),
         }
@@ -105,8 +117,8 @@ impl Sandboxes {
         Ok(Base { layers: layers::sources(self.home(), &base.chain)?, ..base })
     }
 
-    fn state_of_box(&self, shelf: &mut Shelf<'_>, id: String) -> Result<State> {
-        let info = self.on_record(&id)?.info;
+    fn state_of_box(&self, shelf: &mut Shelf<'_>, id: String) -> Result<(State, Option<Seen>)> {
+        let info = self.written(&id)?.info;
         let runtime = self.runtime(info.runtime);
         // Seldom read anew, and then not while the box waits.
         let _ = shelf.chain(&info.chain);
@@ -125,8 +137,8 @@ impl Sandboxes {
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
         let (upper, chain) = at.ok_or_else(failed)?;
         if let Some(seen) = seen {
-            shelf.keep_top(&id, &seen);
-            return top_state(shelf, id, (seen.index, upper), &chain);
+            let state = top_state(shelf, id, (seen.index.clone(), upper), &chain)?;
+            return Ok((state, Some(seen)));
         }
         // Reads what is new. It may be moved or changed meanwhile; the second look tells.
         let _ = shelf.top(&id, &upper);
@@ -139,7 +151,7 @@ impl Sandboxes {
         })?;
         let failed = || Error::new(ErrorKind::Failed, format!("nobody looked at box {id}"));
         let (top, chain) = at.ok_or_else(failed)?;
-        top_state(shelf, id, top, &chain)
+        Ok((top_state(shelf, id, top, &chain)?, None))
     }
 }
 

@@ -19,7 +19,7 @@ use super::hull::Way;
 use super::unseen::Unseen;
 use super::{Docker, Site, Unmade, door, hull, remove};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{BoxRecord, Claim};
+use crate::home::{BoxRecord, Claim, unfinished};
 use crate::image::{self, Base};
 use crate::limits::DEATH_TIMEOUT;
 use crate::runtime::docker::hull::Hull;
@@ -35,9 +35,7 @@ const REPOSITORY: &str = "glasshouse/snapshot";
 
 impl Docker {
     fn record_of(&self, id: &str) -> Result<BoxRecord> {
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
-        self.home.read_record(id)?.ok_or_else(unknown)
+        self.home.read_record(id)?.ok_or_else(|| unfinished(id))
     }
 
     /// The record of a box that is not dead.
