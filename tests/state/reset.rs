@@ -123,3 +123,59 @@ fn a_reset_of_what_lies_in_memory_can_be_verified() {
         }
     }
 }
+
+/// Which of its roots a box stands on.
+fn root_of(stage: &Stage) -> String {
+    let own = stage.house.home().join("boxes").join(&stage.id);
+    let names = std::fs::read_dir(&own).expect("the box has a directory").flatten();
+    let mut tops = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    tops.find(|name| name.starts_with("top")).expect("a box that lives has a top")
+}
+
+#[test]
+fn a_box_that_wrote_nothing_needs_no_other_root() {
+    for stage in Stage::each(&[]) {
+        let (new, root) = (stage.sh(LOOK), root_of(&stage));
+        for harmless in [
+            "cat /etc/passwd; ls /tmp /dev/shm",
+            "(setsid sleep 1000 &) >/dev/null 2>&1",
+            "sleep 1000 & wait %2; true",
+        ] {
+            stage.sh(harmless);
+            stage.ok(&["exec", &stage.id, "--background", "--", "sleep", "1000"]);
+            stage.ok(&["reset", &stage.id]);
+            assert_eq!(root_of(&stage), root, "{:?}: {harmless}", stage.house.mode);
+            assert_eq!(stage.sh(LOOK), new, "{:?}: {harmless}", stage.house.mode);
+        }
+    }
+}
+
+/// Whatever is done to files, memory or objects is undone, also if nothing seems to be left of it.
+#[test]
+fn a_box_that_wrote_anything_is_given_another_root() {
+    for stage in Stage::each(&["--user", "root"]) {
+        let new = stage.sh(LOOK);
+        for done in [
+            "echo x > /workspace/a",
+            "echo x > /a; rm /a",
+            "mkdir /a; rmdir /a",
+            "chmod 700 /",
+            "touch -d 2001-01-01 /",
+            "echo x > /tmp/a; rm /tmp/a",
+            "echo x > /dev/shm/a",
+            "echo x > /dev/shm/a; rm /dev/shm/a",
+            "chmod 700 /dev/shm",
+            "touch -d 2001-01-01 /dev/shm",
+            "ipcmk -M 4096",
+            "ipcmk -Q",
+            "ipcmk -S 1",
+            "rm /etc/passwd",
+        ] {
+            let before = root_of(&stage);
+            stage.sh(done);
+            stage.ok(&["reset", &stage.id]);
+            assert_ne!(root_of(&stage), before, "{:?}: {done}", stage.house.mode);
+            assert_eq!(stage.sh(LOOK), new, "{:?}: {done}", stage.house.mode);
+        }
+    }
+}

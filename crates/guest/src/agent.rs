@@ -12,6 +12,8 @@ mod tunnels;
 mod walking;
 mod zygotes;
 
+use holding::After;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,6 +47,7 @@ use crate::exec::{
 };
 use crate::files::{self, Outcome};
 use crate::output::Found;
+use crate::scratch::Scratch;
 use crate::track::Tracker;
 use crate::tunnel::Tunnel;
 use crate::user::Account;
@@ -153,6 +156,8 @@ struct Agent {
     next_zygote: u64,
     /// Something of the caller's has run or was written since the box has its root.
     touched: bool,
+    /// What it had in memory then.
+    scratch: Scratch,
     /// Ports that answer, and no more.
     answered: Vec<OwnedFd>,
     /// Names that were given to contexts without one.
@@ -242,6 +247,10 @@ impl Agent {
         if config.apart.is_some() {
             tracker = tracker.bridged();
         }
+        if !namespaces.is_empty() {
+            // A box of our own building.
+            tracker = tracker.enclosed();
+        }
         let tops = top.map(|top| (tracker.generation(), top)).into_iter().collect();
         Ok(Agent {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -262,6 +271,7 @@ impl Agent {
             zygotes: BTreeMap::new(),
             next_zygote: 1,
             touched: false,
+            scratch: if namespaces.is_empty() { Scratch::default() } else { Scratch::look() },
             answered: Vec::new(),
             context_names: 0,
             tracker,

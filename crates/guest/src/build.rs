@@ -177,7 +177,7 @@ pub(crate) fn restack(mut start: Startup) -> io::Result<()> {
         &mut bytes,
         1,
         frame::Kind::Request,
-        &serde_json::to_vec(&Request::Release { restacked: true })?,
+        &serde_json::to_vec(&Request::Release { restacked: true, renewed: false })?,
     );
     if let Some(guest) = start.fds.get(FdRole::Hold) {
         descriptor::send_with_fds(guest, &bytes, &[])?;

@@ -18,6 +18,7 @@ mod exec;
 mod files;
 mod output;
 mod ports;
+mod scratch;
 mod startup;
 mod track;
 mod tunnel;

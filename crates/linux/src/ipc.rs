@@ -15,6 +15,26 @@ pub fn clear() -> io::Result<usize> {
     Ok(clear_memory()? + clear_semaphores()? + clear_queues()?)
 }
 
+/// Whether our IPC namespace has none of them.
+pub fn is_empty() -> io::Result<bool> {
+    // A shm_info is smaller, and begins with the number of segments.
+    let mut memory = [0 as libc::c_int; 64];
+    // SAFETY: SHM_INFO writes a shm_info, for which the buffer has room.
+    check(unsafe { libc::shmctl(0, SHM_INFO, memory.as_mut_ptr().cast()) })?;
+    let segments = memory[0];
+    let mut semaphores = MaybeUninit::<libc::seminfo>::zeroed();
+    // SAFETY: SEM_INFO writes one seminfo.
+    check(unsafe { libc::semctl(0, 0, libc::SEM_INFO, semaphores.as_mut_ptr()) })?;
+    // SAFETY: the call has filled it, and it was zeroed before.
+    let sets = unsafe { semaphores.assume_init() }.semusz;
+    let mut queues = MaybeUninit::<libc::msginfo>::zeroed();
+    // SAFETY: MSG_INFO writes one msginfo.
+    check(unsafe { libc::msgctl(0, libc::MSG_INFO, queues.as_mut_ptr().cast()) })?;
+    // SAFETY: the call has filled it, and it was zeroed before.
+    let queues = unsafe { queues.assume_init() }.msgpool;
+    Ok((segments, sets, queues) == (0, 0, 0))
+}
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

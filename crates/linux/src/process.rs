@@ -110,6 +110,19 @@ pub fn peek_ended() -> io::Result<Option<i32>> {
     Ok((pid != 0).then_some(pid))
 }
 
+/// Whether we have any child at all, be it one that has ended and waits to be collected.
+pub fn has_children() -> io::Result<bool> {
+    // SAFETY: siginfo_t is plain data, for which all zeros is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the pointer is to a live siginfo_t of ours. The call collects nothing.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &mut info, flags) } != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ECHILD) { Ok(false) } else { Err(error) };
+    }
+    Ok(true)
+}
+
 /// Collects a child by its number.
 pub fn reap_pid(pid: i32) -> io::Result<Option<Ended>> {
     wait_with_usage(libc::P_PID, pid as libc::id_t).map(|found| found.map(|(_, ended)| ended))

@@ -119,6 +119,10 @@ pub enum Request {
         /// The root is another one now.
         #[serde(default)]
         restacked: bool,
+        /// It is the same one and as good as new: the box was held with `same`, has said that it is `clean`, and has written
+        /// nothing to it. Since version 6.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        renewed: bool,
     },
     /// Stop everything that runs in the box, until `resume`. Commands and file operations are refused meanwhile. Reply: `ok`,
     /// when nothing moves, also if it was so before. Since version 3.
@@ -223,6 +227,10 @@ pub enum Reply {
         /// Some of them were still at work: who is there, and what they have written, is a matter of chance.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         at_work: bool,
+        /// If it was asked for with `same`: nothing is left beside files of what was done since the box has its root. What it
+        /// has in memory (`/dev/shm`) and its System V objects are as they were. Since version 6.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        clean: bool,
     },
     /// A file operation is done. Last on its stream.
     File(FileResult),

@@ -59,7 +59,7 @@ impl Agent {
         let Some(connection) = self.connections[n].take() else { return Ok(()) };
         if self.hold.as_ref().is_some_and(|hold| hold.connection == n) {
             // Nobody can tell how far it came: the root is looked at anew.
-            self.release(true)?;
+            self.release(After::Restacked)?;
         }
         // Who walks for it finds nobody to tell it to; whoever is given its number next has nothing to do with that.
         self.walk.take_if(|walk| walk.is_for(n));
@@ -171,7 +171,14 @@ impl Agent {
             }
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Walk => self.walk(n, stream)?,
-            Request::Release { restacked } => self.released_by(n, stream, restacked)?,
+            Request::Release { restacked, renewed } => {
+                let after = match (restacked, renewed) {
+                    (true, _) => After::Restacked,
+                    (false, true) => After::Renewed,
+                    (false, false) => After::AsBefore,
+                };
+                self.released_by(n, stream, after)?;
+            }
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);
                 self.reply(n, stream, &Reply::Ok);

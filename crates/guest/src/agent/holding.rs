@@ -53,6 +53,17 @@ pub(super) struct Wish {
     pub(super) same: bool,
 }
 
+/// What a box goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    /// What it had.
+    AsBefore,
+    /// Another root, unless whoever was to give it one was killed before he did.
+    Restacked,
+    /// The root that it had, to which nothing was written, and nothing of what ran.
+    Renewed,
+}
+
 /// A root that somebody may have given the box, and that nobody has looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewRoot {
@@ -82,6 +93,8 @@ pub(super) struct Hold {
     at_work: bool,
     /// Which of its roots the box had when it stood still.
     generation: u64,
+    /// Nothing was left beside files then, and everything was killed.
+    clean: bool,
 }
 
 impl Agent {
@@ -132,6 +145,7 @@ impl Agent {
             settle_until,
             at_work: false,
             generation: 0,
+            clean: false,
         });
         if wish.kill {
             self.end_contexts(&Exit::Killed { by: Killer::Reset }, "its box was put back")?;
@@ -208,7 +222,7 @@ impl Agent {
             return self.is_held(&others);
         } else if Instant::now() >= until {
             let (n, stream) = (hold.connection, hold.stream);
-            self.release(false)?;
+            self.release(After::AsBefore)?;
             self.fail(n, stream, FailureKind::Io, "processes of the box do not end or stand still");
         }
         Ok(())
@@ -221,10 +235,11 @@ impl Agent {
         let (n, stream) = (hold.connection, hold.stream);
         let (processes, generation) = (others.len() as u64, self.tracker.generation());
         hold.generation = generation;
+        hold.clean = hold.wish.kill && hold.wish.same && self.scratch.is_as_it_was();
         let names = others.iter().take(NAMES_MAX).map(|&(pid, _)| self.tracker.command_line(pid)).collect();
         let tops = self.tops.iter().filter(|(of, _)| hold.wish.top && *of == generation).map(|(_, top)| top);
         let fds: Vec<BorrowedFd<'_>> = self.namespaces.iter().chain(tops).map(AsFd::as_fd).collect();
-        let reply = Reply::Held { processes, generation, names, at_work: hold.at_work };
+        let reply = Reply::Held { processes, generation, names, at_work: hold.at_work, clean: hold.clean };
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         match connection.reply_with(stream, &reply, &fds) {
             Ok(()) => Ok(()),
@@ -245,12 +260,16 @@ impl Agent {
         self.hold.as_ref()?.until.map(|_| Instant::now() + CLEARING_LOOK)
     }
 
-    pub(super) fn released_by(&mut self, n: usize, stream: u32, restacked: bool) -> Result<()> {
-        if self.hold.as_ref().is_none_or(|hold| hold.connection != n) {
+    pub(super) fn released_by(&mut self, n: usize, stream: u32, after: After) -> Result<()> {
+        let Some(hold) = self.hold.as_ref().filter(|hold| hold.connection == n) else {
             self.fail(n, stream, FailureKind::Invalid, "it is not you who holds the box");
             return Ok(());
+        };
+        if after == After::Renewed && !hold.clean {
+            self.fail(n, stream, FailureKind::Invalid, "the box is not as it was when it began");
+            return Ok(());
         }
-        self.release(restacked)?;
+        self.release(after)?;
         self.reply(n, stream, &Reply::Ok);
         Ok(())
     }
@@ -267,8 +286,10 @@ impl Agent {
     }
 
     /// Lets the box go on.
-    pub(super) fn release(&mut self, restacked: bool) -> Result<()> {
+    pub(super) fn release(&mut self, after: After) -> Result<()> {
         let Some(hold) = self.hold.take() else { return Ok(()) };
+        let restacked = after == After::Restacked;
+        let begins_again = after != After::AsBefore && hold.wish.kill;
         if restacked && !self.tracker.root_is_whole() {
             // Whoever changed it was killed halfway. A box that ends is better than one that is neither this nor that.
             return Err(io::Error::other("the box's root was left half changed"));
@@ -283,16 +304,18 @@ impl Agent {
             // The walls stand on the root that was.
             self.landlock = Some(walls()?);
         }
-        if !self.zygotes.is_empty() {
+        if restacked {
+            self.scratch = Scratch::look();
+        }
+        if after == After::Renewed {
+            self.check_zygotes(true)?;
+        } else if !self.zygotes.is_empty() {
             // Before they are used again.
             self.look_at_root()?;
         }
-        if restacked && hold.wish.kill {
-            // A box that has nothing left of what ran begins again, with its numbers and its clock.
+        if begins_again {
+            // A box that has nothing left of what ran begins again, with its numbers and its clock; nor of what was paused.
             self.turns = 0;
-        }
-        if restacked && hold.wish.kill {
-            // Nothing is left of what was paused.
             self.resume_all();
         }
         if self.pause.is_none() {

@@ -30,7 +30,7 @@ use glasshouse_protocol::walk::FRAME_FULL;
 use glasshouse_protocol::{Reply, Request};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::home::{BoxRecord, Home, Pending};
+use crate::home::{BoxRecord, Home, Pending, unfinished};
 use crate::image::{self, Base, source};
 use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
 use crate::runtime::builders::Builder;
@@ -94,6 +94,8 @@ pub(crate) struct Held {
     pub(crate) names: Vec<String>,
     pub(crate) at_work: bool,
     generation: u64,
+    /// It says that nothing is left beside files of what was done since it has its root.
+    clean: bool,
     /// It goes on: somebody else has told it, and it has answered.
     is_free: bool,
 }
@@ -156,9 +158,10 @@ impl Held {
         stream.set_nonblocking(false).context("use the stream to the guest")?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
-        let (processes, at_work, generation, top, is_free) = (0, false, 0, None, false);
+        let (processes, at_work, generation, top) = (0, false, 0, None);
+        let (clean, is_free) = (false, false);
         let mut held =
-            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, is_free };
+            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, clean, is_free };
         let same = running == Running::Renewed;
         let kill = same || running == Running::Killed;
         let settle = running == Running::Settled;
@@ -172,11 +175,11 @@ impl Held {
             self.top = self.namespaces.pop();
         }
         match reply {
-            Reply::Held { processes, generation, names, at_work }
+            Reply::Held { processes, generation, names, at_work, clean }
                 if far || self.namespaces.len() == NAMESPACES.len() =>
             {
                 (self.processes, self.names, self.at_work) = (processes, names, at_work);
-                self.generation = generation;
+                (self.generation, self.clean) = (generation, clean);
                 Ok(self)
             }
             other => Err(crate::client::unexpected(&other)),
@@ -185,7 +188,13 @@ impl Held {
 
     /// Lets it go, without waiting for its word that it went.
     fn let_go(&mut self, restacked: bool) -> Result<()> {
-        self.say(&Request::Release { restacked })
+        self.say(&Request::Release { restacked, renewed: false })
+    }
+
+    /// Lets it go on as if it had just begun.
+    fn renew(mut self) -> Result<()> {
+        self.say(&Request::Release { restacked: false, renewed: true })?;
+        self.answer().map(drop)
     }
 
     pub(crate) fn release(mut self, restacked: bool) -> Result<()> {
@@ -276,9 +285,7 @@ impl From<Error> for Refused {
 
 impl Native {
     fn record_of(&self, id: &str) -> Result<BoxRecord> {
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("box {id} is not ready, or was never finished"));
-        self.home.read_record(id)?.ok_or_else(unknown)
+        self.home.read_record(id)?.ok_or_else(|| unfinished(id))
     }
 
     /// The record of a box that runs.
@@ -542,6 +549,17 @@ impl Native {
         Ok(root == RootOf::read(&layers::path(&self.home, below))?)
     }
 
+    /// Whether nothing was ever written to the top of a box, not even something that is gone: then the time of the last change
+    /// is still that of its making.
+    fn is_pristine(&self, record: &BoxRecord) -> Result<bool> {
+        let upper = self.upper_of(record, None)?;
+        let Tree::At(path) = &upper else { return Ok(false) };
+        let meta = fs::symlink_metadata(path).context(format_args!("look at {upper}"))?;
+        // Where a file system does not tell when something was made, nothing is known.
+        let is_as_made = meta.created().is_ok_and(|made| meta.modified().is_ok_and(|last| last == made));
+        Ok(is_as_made && self.is_untouched(&upper, record)?)
+    }
+
     /// Copies what a box has in memory to where the tops of others are.
     fn bring_out(&self, record: &BoxRecord, top: &Tree) -> Result<()> {
         let (id, generation) = (&record.info.id, record.info.generation);
@@ -667,9 +685,18 @@ impl Native {
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
         let _turn = self.home.lock_box(id)?;
         let mut record = self.running(id)?;
-        let running = if begins_anew(&record, &chain) { Running::Renewed } else { Running::Killed };
-        let (mut held, means) = Held::take(&self.home, &record, running, || self.means(&record))?;
+        let anew = begins_anew(&record, &chain);
+        let running = if anew { Running::Renewed } else { Running::Killed };
+        // What has written nothing by now has most often written nothing when it is dead.
+        let pristine = anew && self.is_pristine(&record)?;
+        let ready = || if pristine { Ok(None) } else { self.means(&record).map(Some) };
+        let (mut held, means) = Held::take(&self.home, &record, running, ready)?;
         self.settle(&mut record, held.generation)?;
+        if pristine && held.clean && self.is_pristine(&record)? {
+            held.renew()?;
+            return Ok(record.info);
+        }
+        let means = means.map_or_else(|| self.means(&record), Ok)?;
         let generation = record.info.generation + 1;
         let pending = Pending { generation, chain, seals: None };
         let swap = Swap { quiet: false, clean: true, leave_top: held.top.is_some() };

@@ -1,0 +1,68 @@
+//! What a box has in memory beside its root, and whether that is as it was when the box was given the root.
+//!
+//! A box that is to begin anew is given a fresh root and fresh memory, unless nothing was written to either: then it has them
+//! already. The root is looked at from outside, where it is a directory; this is looked at by us.
+
+use std::io;
+
+use glasshouse_linux::ipc;
+use glasshouse_linux::rustix::fs::{listxattr, stat};
+
+/// Where a box may have directories in memory.
+const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
+
+/// What was there when the box was given its root. Of one that cannot be looked at, nothing is ever known to be the same.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch(Option<Vec<Seen>>);
+
+/// One directory. The kernel changes at least one of the times with whatever is done to it.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    place: &'static str,
+    inode: (u64, u64),
+    mode: u32,
+    owner: (u32, u32),
+    changed: (i64, u64),
+    modified: (i64, u64),
+    attributes_bytes: usize,
+}
+
+impl Scratch {
+    pub(crate) fn look() -> Scratch {
+        Scratch(all().ok())
+    }
+
+    /// Whether nothing was done to it since, and no System V object is there.
+    pub(crate) fn is_as_it_was(&self) -> bool {
+        let same = |now: Vec<Seen>| self.0.as_ref() == Some(&now) && now.iter().all(Seen::is_empty);
+        all().is_ok_and(same) && ipc::is_empty().unwrap_or(false)
+    }
+}
+
+impl Seen {
+    /// The clock of the times is a coarse one: what came at once after we looked has the same.
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(self.place).is_ok_and(|mut entries| entries.next().is_none())
+    }
+}
+
+fn all() -> io::Result<Vec<Seen>> {
+    let root = stat("/")?;
+    let mut found = Vec::new();
+    for place in PLACES {
+        let stat = stat(place)?;
+        // One that is part of the root is looked at with that.
+        if stat.st_dev != root.st_dev {
+            found.push(Seen {
+                place,
+                inode: (stat.st_dev, stat.st_ino),
+                mode: stat.st_mode,
+                owner: (stat.st_uid, stat.st_gid),
+                changed: (stat.st_ctime, stat.st_ctime_nsec),
+                modified: (stat.st_mtime, stat.st_mtime_nsec),
+                attributes_bytes: listxattr(place, &mut [0_u8; 0][..]).unwrap_or(0),
+            });
+        }
+    }
+    Ok(found)
+}
