@@ -172,12 +172,7 @@ impl Agent {
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Walk => self.walk(n, stream)?,
             Request::Release { restacked, renewed } => {
-                let after = match (restacked, renewed) {
-                    (true, _) => After::Restacked,
-                    (false, true) => After::Renewed,
-                    (false, false) => After::AsBefore,
-                };
-                self.released_by(n, stream, after)?;
+                self.released_by(n, stream, After::said(restacked, renewed))?;
             }
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);

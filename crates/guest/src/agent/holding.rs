@@ -64,6 +64,17 @@ pub(super) enum After {
     Renewed,
 }
 
+impl After {
+    /// As whoever lets the box go says it.
+    pub(super) fn said(restacked: bool, renewed: bool) -> After {
+        match (restacked, renewed) {
+            (true, _) => After::Restacked,
+            (false, true) => After::Renewed,
+            (false, false) => After::AsBefore,
+        }
+    }
+}
+
 /// A root that somebody may have given the box, and that nobody has looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewRoot {
