@@ -17,7 +17,7 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
         stage.sh("echo 0 > n");
         kept.push((stage.snapshot(), "0".to_owned()));
         // A walk through all moments: what one call takes, divided by the rounds.
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         stage.ok(&["restore", &stage.id, &kept[0].0]);
         let whole = start.elapsed() * 3 / 2;
         let mut before = "0".to_owned();
