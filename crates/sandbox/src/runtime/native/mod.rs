@@ -10,6 +10,7 @@
 
 mod ahead;
 pub mod faults;
+mod held;
 mod limit;
 mod pinned;
 mod plan;
@@ -30,9 +31,9 @@ use glasshouse_protocol::frame::{self, Decoder, FrameError, Kind};
 use glasshouse_protocol::plan::{FdRole, GuestConfig, StepFailure, Top, Tracking};
 use glasshouse_protocol::{Hello, Reply, Request, Rlimit, RlimitKind, VERSION};
 
+pub(crate) use held::{Held, Running};
 pub(crate) use limit::{bytes, guest_limits};
 pub(crate) use plan::{MASKED, READ_ONLY, base_filter, sys_files};
-pub(crate) use restack::{Held, Running};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home, UIDS};
