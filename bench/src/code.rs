@@ -1,5 +1,5 @@
 //! `glass-bench code`: what it costs to run a piece of Python where it is remembered, beside ipykernel through
-//! `jupyter_client`; and once, beside a bare `python3`.
+//! `jupyter_client`, and the same ipykernel as a context of a box; and once, beside a bare `python3`.
 //!
 //! Every contender has a turn in each round, in shuffled order. What is recorded of a run is part of what it costs. The peer
 //! counts what its own caller waits, in its own process.
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use glasshouse_sandbox::{
-    CodeSpec, ContextInfo, ContextSpec, ExecSpec, Program, Sandbox, Sandboxes, Settings, Warm,
+    CodeSpec, ContextInfo, ContextSpec, ExecSpec, Language, Program, Sandbox, SandboxSpec, Sandboxes,
+    Settings, Volume, Warm,
 };
 
 use crate::interrupt::Interrupt;
@@ -24,6 +25,8 @@ use crate::table::{sampled, table};
 const ROUNDS: usize = 50;
 const WARM_UP_ROUNDS: usize = 2;
 const SCRIPT: &str = include_str!("kernel.py");
+/// Where a box finds the peer's Python.
+const KERNELS: &str = "/kernels";
 
 const HELP: &str = "\
 glass-bench code [--rounds N] [--home DIR] [--peers PYTHON]: a run of 1+1 in a context, a new context, a run in a context of
@@ -61,6 +64,11 @@ enum Who {
     /// Contexts that are forked.
     Forks(Sandbox),
     Kernel(Peer),
+    /// The same kernel as a context of a box.
+    Inside {
+        sandbox: Sandbox,
+        kernel: ContextInfo,
+    },
     Bare,
 }
 
@@ -70,6 +78,7 @@ impl Who {
             Who::Box { .. } => "glasshouse, in a live box",
             Who::Forks(_) => "glasshouse, kept warm (goal: ≤ 5 ms)",
             Who::Kernel(peer) => peer.name,
+            Who::Inside { .. } => "ipykernel, in a live box of glasshouse",
             Who::Bare => "python3 -c, a bare process",
         }
     }
@@ -78,7 +87,7 @@ impl Who {
         match self {
             Who::Box { .. } => true,
             Who::Forks(_) => what != What::Warm,
-            Who::Kernel(_) => what != What::Once,
+            Who::Kernel(_) | Who::Inside { .. } => what != What::Once,
             Who::Bare => what == What::Once,
         }
     }
@@ -115,6 +124,17 @@ impl Who {
                 ensure!(output.stdout.bytes == b"1\n", "the code ended: {}", output.report.exit);
                 Ok(start.elapsed())
             }
+            (Who::Inside { sandbox, .. }, What::New) => {
+                let made = sandbox.create_context(kernel()).await?;
+                run(sandbox, &made).await?;
+                let took = start.elapsed();
+                sandbox.delete_context(&made.id).await?;
+                Ok(took)
+            }
+            (Who::Inside { sandbox, kernel }, _) => {
+                run(sandbox, kernel).await?;
+                Ok(start.elapsed())
+            }
             (Who::Kernel(peer), What::New) => peer.turn("new"),
             (Who::Kernel(peer), _) => peer.turn("run"),
             (Who::Bare, _) => {
@@ -129,7 +149,7 @@ impl Who {
     /// Bytes of its interpreter that are in memory.
     async fn memory(&mut self) -> Result<Option<u64>> {
         match self {
-            Who::Bare | Who::Forks(_) => Ok(None),
+            Who::Bare | Who::Forks(_) | Who::Inside { .. } => Ok(None),
             Who::Kernel(peer) => peer.ask("memory").map(Some),
             Who::Box { sandbox, warm } => {
                 let pid = sandbox.context(&warm.id).await?.pid.context("the context is gone")?;
@@ -147,6 +167,23 @@ impl Who {
 
 fn warm() -> ContextSpec {
     ContextSpec { warm: Some(Warm::default()), ..ContextSpec::default() }
+}
+
+/// A kernel of the Python that is a volume of the box.
+fn kernel() -> ContextSpec {
+    let env = vec![("PATH".to_owned(), format!("{KERNELS}/bin:/usr/bin:/bin"))];
+    ContextSpec { language: Language::Jupyter, env, ..ContextSpec::default() }
+}
+
+/// A box with the peer's Python, and a kernel of that in it.
+async fn inside(house: &Sandboxes, python: &Path) -> Result<Who> {
+    let dir = python.parent().and_then(Path::parent).context("a Python is in a directory")?;
+    let dir = std::fs::canonicalize(dir)?;
+    house.allow_volumes(vec![dir.clone()])?;
+    let volumes = vec![Volume::new(dir, KERNELS, true)];
+    let sandbox = house.create(SandboxSpec { volumes, ..stage::spec() }).await?;
+    let kernel = sandbox.create_context(kernel()).await?;
+    Ok(Who::Inside { sandbox, kernel })
 }
 
 async fn run(sandbox: &Sandbox, context: &ContextInfo) -> Result<()> {
@@ -177,6 +214,14 @@ async fn measure(
         Some(Ok(peer)) => field.push(Who::Kernel(peer)),
         Some(Err(why)) => notes.push(format!("ipykernel takes no part: {why:#}")),
         None => notes.push("ipykernel takes no part: no --peers".to_owned()),
+    }
+    let other = match python {
+        Some(python) => inside(&house, python).await.map(Some),
+        None => Ok(None),
+    };
+    match other {
+        Ok(who) => field.extend(who),
+        Err(why) => notes.push(format!("ipykernel in a box takes no part: {why:#}")),
     }
     field.push(Who::Bare);
     let turns = What::ALL.into_iter().flat_map(|what| (0..field.len()).map(move |who| (what, who)));
@@ -210,6 +255,11 @@ async fn measure(
                 who.name(),
                 bytes as f64 / f64::from(1 << 20)
             ));
+        }
+    }
+    for who in &field {
+        if let Who::Inside { sandbox, .. } = who {
+            sandbox.destroy().await?;
         }
     }
     sandbox.destroy().await?;

@@ -1,4 +1,4 @@
-//! Builds the guest (static, small) and the search, and leaves them where they are embedded.
+//! Builds the guest (static, small), the search and what speaks with kernels, and leaves them where they are embedded.
 //!
 //! A second cargo, in a target directory of its own, because the guest needs another profile and must not be linked
 //! with the features that the host's crates turn on. It uses the same lock file and the same registry cache, so an
@@ -33,7 +33,12 @@ fn main() {
         .status()
         .expect("cannot start cargo to build the guest");
     assert!(status.success(), "the guest does not build; its errors are above");
-    for (name, variable) in [("glass-guest", "GLASSHOUSE_GUEST"), ("glass-search", "GLASSHOUSE_SEARCH")] {
+    let programs = [
+        ("glass-guest", "GLASSHOUSE_GUEST"),
+        ("glass-search", "GLASSHOUSE_SEARCH"),
+        ("glass-kernel", "GLASSHOUSE_KERNEL"),
+    ];
+    for (name, variable) in programs {
         let built = target_dir.join(&target).join("guest").join(name);
         let embedded = out.join(name);
         std::fs::copy(&built, &embedded).unwrap_or_else(|e| panic!("cannot copy {name}: {e}"));

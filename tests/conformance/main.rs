@@ -28,6 +28,7 @@ mod report;
 
 mod code;
 mod hostile_code;
+mod kernels;
 mod languages;
 mod pictures;
 mod warm;

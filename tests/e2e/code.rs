@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use glasshouse_tests::{House, Mode};
+
 use crate::{create, each_mode, json};
 
 #[test]
@@ -39,6 +41,48 @@ fn contexts_are_made_run_in_and_deleted() {
             assert!(log.contains(part), "{part}: {log}");
         }
     });
+}
+
+#[test]
+fn a_kernel_of_jupyters_is_a_context_like_any_other() {
+    let dir = match glasshouse_tests::kernels::kernels() {
+        Ok(dir) => dir.to_str().unwrap().to_owned(),
+        Err(why) => return glasshouse_tests::skip("kernels", &why),
+    };
+    let house = House::new(Mode::all()[0]);
+    let glass = |args: &[&str]| {
+        let output = house.glass(args).env("GLASSHOUSE_VOLUMES", &dir).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    };
+    let volume = format!("{dir}:/kernels:ro");
+    let (code, id, stderr) = glass(&["create", "--volume", &volume]);
+    assert_eq!(code, 0, "{stderr}");
+    let path = ["--env", "PATH=/kernels/bin:/usr/bin:/bin"];
+    let create = |lang: &str| {
+        glass(&[&["context", "create", id.trim_end(), "--name", "nb", "--lang", lang], &path[..]].concat())
+    };
+    let made = create("jupyter:python3");
+    assert_eq!((made.0, made.1.as_str()), (0, "nb\n"), "{}", made.2);
+    let run = |code: &str| glass(&["context", "run", id.trim_end(), "nb", "-c", code]);
+    assert_eq!(run("x = 6\nprint('set')").1, "set\n");
+    assert_eq!(run("x * 7"), (0, "42\n".to_owned(), String::new()));
+    let listed = json(&glass(&["context", "list", id.trim_end(), "--json"]).1);
+    assert_eq!((&listed[0]["language"], &listed[0]["interpreter"]), (&"jupyter".into(), &"python3".into()));
+    let log = glass(&["log", id.trim_end()]).1;
+    assert!(log.contains("context nb: create (jupyter)") && log.contains("jupyter in nb> x * 7"), "{log}");
+    assert_eq!(glass(&["context", "delete", id.trim_end(), "nb"]).0, 0);
+    let refused = create("jupyter:nobody");
+    assert!(
+        refused.0 != 0 && refused.2.contains(r#"no kernel of the box is called "nobody"; it has "#),
+        "{refused:?}"
+    );
+    assert!(create("jupyter:../x").2.contains("is no name of a kernel"));
+    let file = house.path().join("once.py");
+    std::fs::write(&file, "%who\nprint('once')\n").unwrap();
+    let once = ["run", "--lang", "jupyter", "--volume", &volume, "--env", path[1], file.to_str().unwrap()];
+    let (code, stdout, stderr) = glass(&once);
+    assert!(code == 0 && stdout.ends_with("once\n"), "{code} {stdout} {stderr}");
 }
 
 #[test]

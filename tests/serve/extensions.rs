@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 
+use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
 
 use crate::stage::{Server, execd, texts};
@@ -92,6 +93,43 @@ fn code_runs_where_it_is_remembered() {
     assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "language": "cobol" })).status, 400);
     assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "langauge": "bash" })).status, 400);
     assert_eq!(server.send("POST", &of(&id, "/contexts"), &json!({ "env": { "": "" } })).status, 400);
+}
+
+#[test]
+fn kernels_run_code_of_their_languages() {
+    let dir = match glasshouse_tests::kernels::kernels() {
+        Ok(dir) => dir.to_str().unwrap().to_owned(),
+        Err(why) => return glasshouse_tests::skip("kernels", &why),
+    };
+    let house = House::new(Mode::all()[0]);
+    let settings = house.path().join("serve.toml");
+    std::fs::write(&settings, format!("volumes = [{dir:?}]")).unwrap();
+    let settings = settings.to_str().unwrap().to_owned();
+    let server = Server::of(house, &["--config", &settings]);
+    let volume = json!({ "name": "v", "mountPath": "/kernels", "host": { "path": dir }, "readOnly": true });
+    let path = "/kernels/bin:/usr/bin:/bin";
+    let id = server.create(json!({ "volumes": [volume], "env": { "PATH": path } }));
+    let made =
+        server.send("POST", &of(&id, "/contexts"), &json!({ "language": "jupyter:python3", "id": "nb" }));
+    assert_eq!((made.status, &made.json()["interpreter"]), (201, &json!("python3")), "{made:?}");
+    let ran =
+        server.send("POST", &of(&id, "/contexts/nb/run"), &json!({ "code": "%pwd\nprint(5)\n2" })).json();
+    assert_eq!((&ran["stdout"], &ran["exitCode"]), (&json!("5\n"), &json!(0)), "{ran}");
+    assert_eq!(ran["results"][0]["value"]["data"]["text/plain"], "2", "{ran}");
+    let both = json!({ "language": "jupyter:python3", "interpreter": "bash" });
+    assert_eq!(server.send("POST", &of(&id, "/contexts"), &both).status, 400);
+    // OpenSandbox names languages. Those that we do not speak ourselves are spoken by kernels, if there are any.
+    let made =
+        server.send("POST", &execd(&id, "/code/context"), &json!({ "language": "jupyter:bash" })).json();
+    assert_eq!(made["language"], "jupyter:bash", "{made}");
+    let refused = server.send("POST", &execd(&id, "/code/context"), &json!({ "language": "Java" }));
+    refused.assert_error(500, "RUNTIME_ERROR");
+    assert!(refused.text().contains("speaks") && refused.text().contains("python3"), "{refused:?}");
+    let code = json!({ "code": "echo $((6 * 7))", "context": made });
+    let events = server.send("POST", &execd(&id, "/code"), &code).events();
+    assert_eq!(texts(&events, "stdout").concat().trim_end(), "42", "{events:?}");
+    let listed = server.get(&execd(&id, "/code/contexts?language=jupyter:bash")).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 pub mod begun;
 pub mod engine;
+pub mod kernels;
 pub mod leaks;
 pub mod podman;
 pub mod python;

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
-    ContextSpec, ErrorKind, ExecSpec, Image, Language, Level, Limits, Program, Recording, Rlimit, RlimitKind,
-    RuntimeKind, Sandbox, SandboxSpec, Sandboxes, Settings, Volume, Warm,
+    ContextSpec, ErrorKind, ExecSpec, Image, Level, Limits, Program, Recording, Rlimit, RlimitKind,
+    RuntimeKind, Sandbox, SandboxSpec, Sandboxes, Settings, Tongue, Volume, Warm,
 };
 use glasshouse_trace::SecretPattern;
 
@@ -307,12 +307,13 @@ impl CommandOptions {
     }
 
     /// The context that code of these options runs in, and the run itself but for its program.
-    pub(crate) fn code(&self, language: Language) -> Result<(ContextSpec, ExecSpec)> {
+    pub(crate) fn code(&self, tongue: Tongue) -> Result<(ContextSpec, ExecSpec)> {
         if self.cpu_time.is_some() {
             bail!("--cpu-time is for commands; --timeout bounds code");
         }
         let context = ContextSpec {
-            language,
+            language: tongue.language,
+            interpreter: tongue.interpreter,
             cwd: self.surroundings.cwd.clone(),
             env: self.surroundings.variables()?,
             user: self.surroundings.user.clone(),

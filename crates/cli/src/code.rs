@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use glasshouse_sandbox::{CodeResult, Language, MimeBundle};
+use glasshouse_sandbox::{CodeResult, MimeBundle, Tongue};
 use serde_json::{Value, json};
 
 use crate::words;
@@ -12,9 +12,9 @@ use crate::words;
 /// More code than a box takes.
 const CODE_BYTES_MAX: u64 = 1 << 20;
 
-/// The language of a name.
-pub(crate) fn language(name: &str) -> Result<Language, String> {
-    name.parse()
+/// The language of a word, and the kernel, if it names one.
+pub(crate) fn tongue(word: &str) -> Result<Tongue, String> {
+    word.parse()
 }
 
 /// Code from a file, or from our stdin.

@@ -11,20 +11,23 @@
 //! a *driver* of ours in its own language (below `context/`), which it is given over the line, its descriptor 3: nothing
 //! is written to the box's files, and nothing is needed there but the language.
 //!
+//! A context of Jupyter runs no interpreter of ours but a program that the host has carried in, `glass-kernel`, which is its own
+//! driver: it starts a kernel that the image has, and speaks with it (`kernel/main.rs`).
+//!
 //! The words on the line, a line each. From us: the driver's source, once, then `run N`. From the driver: `hello VERSION`,
-//! `begun N`, `done N CODE`. Whatever else it says, or more than a line's length without an end, ends it: it is as
-//! hostile as the code that it runs.
+//! `begun N`, `done N CODE`, and `broken WHY` if it is of no use any more. Whatever else it says, or more than a line's length
+//! without an end, ends it: it is as hostile as the code that it runs.
 //!
 //! A run is interrupted by SIGINT to the interpreter's group, as a terminal does it, so that what the code waits for is
 //! interrupted, too. It must hit this run and no other, so it is kept until the driver says that the run has begun, which a
 //! driver does when it would listen; and a driver that is between two runs does not. Node.js may lose a signal, and may die
-//! of one; its driver is told `interrupt N` as well, listens in a thread of its own, and stays deaf to the signal. A program
-//! that Bash or Node.js starts in just that moment does not hear of it, and they wait for it: so it is said again until it
+//! of one; its driver is told `interrupt N` as well, listens in a thread of its own, and stays deaf to the signal. `glass-kernel`
+//! is told nothing else: its kernel is in a group of its own, and is told as its kernelspec says. A program that Bash or Node.js starts in just that moment does not hear of it, and they wait for it: so it is said again until it
 //! has helped. Python needs no second word: it does not wait on.
 //!
 //! For a run, the driver is given pipes for stdin, stdout, stderr and results, and the code, and puts the first three where
 //! its own are. So what C code and programs write that it starts comes as well, as it is written, and belongs to the run
-//! that it came from. Python takes descriptors from the line. Others cannot: they are told a directory in `/dev/shm`,
+//! that it came from. Python and `glass-kernel` take descriptors from the line. Others cannot: they are told a directory in `/dev/shm`,
 //! which is no part of the box's files, with pipes that have names until the run has begun.
 
 use std::io;
@@ -41,17 +44,27 @@ use glasshouse_linux::{descriptor, process, rustix};
 use glasshouse_protocol::limits::CONTEXT_LINE_MAX;
 use glasshouse_protocol::{ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
 
-use crate::exec::{Ends, input_pipe, output_pipe};
+use crate::exec::{Ends, input_pipe, output_pipe, peak_bytes};
 use crate::files;
 use crate::track::Mark;
 
 /// Bytes of what an interpreter says before it is there, of which the last line is told if it never is.
 const NOISE_BYTES: usize = 4096;
+/// Characters of what a driver says of its own end.
+const WHY_CHARS_MAX: usize = 500;
 /// How long code is given to end before it is interrupted again, and how often it is.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
 const INTERRUPTS_MAX: u32 = 50;
 /// Where the pipes of a run have names, where they need them.
 const NAMED_DIR: &str = "/dev/shm";
+
+/// The directory in which `glass-kernel`, being this process, tells its kernel where to listen, until that has answered.
+pub fn connection_dir(pid: u32) -> PathBuf {
+    PathBuf::from(NAMED_DIR).join(format!(".glasshouse-kernel-{pid}"))
+}
+
+/// The file in it.
+pub const CONNECTION_FILE: &str = "connection.json";
 
 /// An interpreter.
 #[derive(Debug)]
@@ -101,6 +114,8 @@ pub(crate) struct Process {
     pub(crate) line: OwnedFd,
     /// Whom we have to be to make files of its user's.
     ids: Option<(u32, u32)>,
+    /// It does not compute itself: its only child does.
+    pub(crate) has_kernel: bool,
     /// It has closed the line: when it has to have ended, and what is said of it if it has not.
     pub(crate) ends_by: Option<(Instant, String)>,
     closed: bool,
@@ -122,7 +137,12 @@ pub(crate) struct Process {
 pub(crate) enum Word {
     Hello(String),
     Begun(u64),
-    Done { exec: u64, code: i32 },
+    Done {
+        exec: u64,
+        code: i32,
+    },
+    /// It is of no use any more, and why.
+    Broken(String),
 }
 
 /// Pipes with names. Dropped, they have none any more.
@@ -154,6 +174,7 @@ impl Context {
         ContextInfo {
             id: self.id.clone(),
             language: self.spec.language,
+            interpreter: self.spec.interpreter.clone(),
             version: self.version.clone(),
             pid: self.process.as_ref().map(|process| process.pid as u32),
             started_ms: self.started_ms,
@@ -180,8 +201,8 @@ impl Context {
     /// Interrupts what runs in it.
     pub(crate) fn interrupt(&mut self) {
         let (State::Busy(exec), Some(process)) = (&self.state, self.process.as_mut()) else { return };
-        process.again = (self.spec.language != Language::Python)
-            .then(|| (Instant::now() + INTERRUPT_AGAIN, INTERRUPTS_MAX));
+        let hears_once = matches!(self.spec.language, Language::Python | Language::Jupyter);
+        process.again = (!hears_once).then(|| (Instant::now() + INTERRUPT_AGAIN, INTERRUPTS_MAX));
         // One that cannot be told is about to end, or the kill that follows will find it.
         let _ = process.interrupt(*exec, self.spec.language);
     }
@@ -220,6 +241,7 @@ const BASH: &[&str] = &["--noprofile", "--norc", "-c", "read -rd '' -u3 s;eval \
 /// The command that starts the interpreter, and the driver that it is then told.
 pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
     let (usual, start, driver): (_, &[&str], _) = match spec.language {
+        Language::Jupyter => return (kernel_command(spec), String::new()),
         Language::Python => {
             ("python3", PYTHON, concat!(include_str!("context/driver.py"), "\n\ndrive()\n").to_owned())
         }
@@ -241,6 +263,19 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
         ..ExecSpec::default()
     };
     (spec, driver)
+}
+
+/// The command that starts a kernel of Jupyter's, and what speaks with it.
+fn kernel_command(spec: &ContextSpec) -> ExecSpec {
+    let kernel = spec.interpreter.clone().unwrap_or_else(|| "python3".to_owned());
+    ExecSpec {
+        program: Program::Argv(vec!["glass-kernel".to_owned(), kernel]),
+        carried: spec.carried.clone(),
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        user: spec.user.clone(),
+        ..ExecSpec::default()
+    }
 }
 
 /// The command that starts a zygote for contexts like this, and what it is then told. It is nowhere while it waits: the root may
@@ -267,7 +302,9 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(driver: &str) -> io::Result<Line> {
         let line = Line::silent()?;
-        descriptor::send_with_fds(line.ours.as_fd(), driver.as_bytes(), &[])?;
+        if !driver.is_empty() {
+            descriptor::send_with_fds(line.ours.as_fd(), driver.as_bytes(), &[])?;
+        }
         Ok(line)
     }
 
@@ -290,12 +327,14 @@ impl Process {
         let (pid, noise) = (child.pid, Some(noise));
         let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
         let (begun, interrupt_due, again) = (false, false, None);
+        let has_kernel = false;
         Process {
             pid,
             child,
             mark,
             line,
             ids,
+            has_kernel,
             ends_by,
             closed,
             inbox,
@@ -355,7 +394,7 @@ impl Process {
     ) -> io::Result<Ends> {
         (self.begun, self.interrupt_due, self.again) = (false, false, None);
         match language {
-            Language::Python => self.pass(exec, code, fed, null),
+            Language::Python | Language::Jupyter => self.pass(exec, code, fed, null),
             _ => files::as_user(self.ids, || self.name(exec, code, fed))?,
         }
     }
@@ -422,19 +461,33 @@ impl Process {
             self.interrupt_due = true;
             return Ok(());
         }
-        if matches!(language, Language::Javascript | Language::Typescript) {
+        if !matches!(language, Language::Python | Language::Bash) {
             let word = format!("interrupt {exec}\n");
             descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[])?;
+        }
+        if language == Language::Jupyter {
+            return Ok(());
         }
         process::signal_group(self.pid, rustix::process::Signal::INT.as_raw())
     }
 
-    /// It is there: what it says from now on belongs to runs.
+    /// It is there: what it says from now on belongs to runs, unless a kernel says that for it. Then it has only last words.
     pub(crate) fn is_there(&mut self) {
-        self.noise = None;
+        self.noise.take_if(|_| !self.has_kernel);
     }
 
-    /// The last line of what it said before it was there.
+    /// It was killed, perhaps before it could clear up. What the box has put there itself stays with the box.
+    pub(crate) fn clear_up(&self) {
+        if self.has_kernel {
+            let dir = connection_dir(self.pid as u32);
+            let _ = files::as_user(self.ids, || {
+                let _ = rustix::fs::unlink(dir.join(CONNECTION_FILE));
+                let _ = rustix::fs::rmdir(&dir);
+            });
+        }
+    }
+
+    /// The last line of what it said before it was there, or last of all.
     pub(crate) fn last_noise(&self) -> Option<String> {
         let mut buffer = vec![0; NOISE_BYTES];
         let n = rustix::io::read(self.noise.as_ref()?, &mut buffer[..]).ok()?;
@@ -446,8 +499,22 @@ impl Process {
     pub(crate) fn cpu(&self, tree_us: Option<u64>) -> Duration {
         match tree_us {
             Some(us) => Duration::from_micros(us),
-            None => process::cpu_time(self.pid).unwrap_or_default(),
+            None => self.computing().map(|pid| process::cpu_time(pid).unwrap_or_default()).sum(),
         }
+    }
+
+    /// The most memory that it had at once, and its kernel, if it has one.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.computing().map(peak_bytes).sum()
+    }
+
+    /// The processes that do its work.
+    fn computing(&self) -> impl Iterator<Item = i32> {
+        let pid = self.pid;
+        let children = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();
+        let kernel = self.has_kernel.then(children).flatten();
+        let kernel = kernel.and_then(|children| children.split_whitespace().next()?.parse().ok());
+        [pid].into_iter().chain(kernel)
     }
 }
 
@@ -456,6 +523,9 @@ impl Word {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         Some(match word {
             "hello" => Word::Hello(rest.chars().filter(|c| !c.is_control()).take(100).collect()),
+            "broken" if !rest.is_empty() => {
+                Word::Broken(rest.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect())
+            }
             "begun" => Word::Begun(rest.parse().ok()?),
             "done" => {
                 let (exec, code) = rest.split_once(' ')?;
@@ -478,9 +548,19 @@ mod tests {
         assert_eq!(Word::parse("hello 3.11.7"), Some(Word::Hello("3.11.7".into())));
         assert_eq!(Word::parse("begun 7"), Some(Word::Begun(7)));
         assert_eq!(Word::parse("done 7 3"), Some(Word::Done { exec: 7, code: 3 }));
-        for line in
-            ["", "done", "done 7", "done 7 256", "done 7 -1", "done x 0", "done 7 0 0", "Done 7 0", "begun"]
-        {
+        assert_eq!(Word::parse("broken it is"), Some(Word::Broken("it is".into())));
+        for line in [
+            "",
+            "broken",
+            "done",
+            "done 7",
+            "done 7 256",
+            "done 7 -1",
+            "done x 0",
+            "done 7 0 0",
+            "Done 7 0",
+            "begun",
+        ] {
             assert_eq!(Word::parse(line), None, "{line:?}");
         }
     }

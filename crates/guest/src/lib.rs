@@ -26,6 +26,8 @@ mod user;
 mod walk;
 mod zygote;
 
+pub use context::{CONNECTION_FILE, connection_dir};
+
 use std::io;
 use std::os::fd::AsFd;
 

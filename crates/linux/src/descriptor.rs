@@ -258,6 +258,16 @@ pub fn take_stdin() -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Takes a descriptor that a parent passed on under a number that both know, and keeps both names of it from children.
+///
+/// To be called once, first thing in a program, for a number above those of stdio: then nothing else owns it.
+pub fn take_passed_on(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: nothing in a program that has just begun closes it, and what is not open is refused by the kernel.
+    let passed_on = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(passed_on, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(passed_on, number)?)
+}
+
 /// Makes 0, 1 and 2 the same as `fd`, so that no descriptor opened later can be taken for stdio.
 pub fn fill_stdio(fd: BorrowedFd<'_>) -> io::Result<()> {
     rustix::stdio::dup2_stdin(fd)?;

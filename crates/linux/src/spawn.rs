@@ -19,7 +19,7 @@ pub struct Command<'a> {
     pub candidates: Vec<CString>,
     /// The program itself, in place of paths to it: an executable image, close-on-exec.
     pub program: Option<BorrowedFd<'a>>,
-    /// A descriptor that the program finds as its number 3. Not together with `program`.
+    /// A descriptor that the program finds as its number 3.
     pub line: Option<BorrowedFd<'a>>,
     /// Arguments, the program's name first.
     pub argv: Vec<CString>,
@@ -107,8 +107,8 @@ struct Errand<'a> {
     outcome: Outcome,
 }
 
-/// Where the new process holds a program that has no path, or finds the line that it is given: right after its stdio.
-const KEPT_FD: RawFd = 3;
+/// Where the new process finds the line that it is given: right after its stdio.
+const LINE_FD: RawFd = 3;
 const STACK_BYTES: usize = 64 * 1024;
 /// More CPUs than Linux knows.
 const CPUS_MAX: usize = 8192;
@@ -325,19 +325,45 @@ fn run(errand: &Errand<'_>, stage: &mut Stage) -> i32 {
     execute(errand)
 }
 
-/// Puts the one further descriptor, if there is one, where it is expected. The first number that is not kept.
+/// Where the new process holds a program that has no path: behind the line, if there is one.
+fn program_fd(command: &Command<'_>) -> RawFd {
+    if command.line.is_some() { LINE_FD + 1 } else { LINE_FD }
+}
+
+/// Puts the further descriptors, if there are any, where they are expected. The first number that is not kept.
 fn keep(command: &Command<'_>) -> Result<RawFd, i32> {
-    let program = command.program.map(|program| (program, libc::O_CLOEXEC, libc::FD_CLOEXEC));
-    let Some((fd, flags, flag)) = program.or(command.line.map(|line| (line, 0, 0))) else {
-        return Ok(KEPT_FD);
-    };
-    let result = match fd.as_raw_fd() {
+    let program_fd = program_fd(command);
+    let mut program = command.program.map(|program| program.as_raw_fd());
+    if let (Some(fd), Some(_)) = (program, command.line) {
+        // Out of the way of the line, wherever both of them are.
         // SAFETY: the call takes numbers; it allocates nothing and takes no lock.
-        KEPT_FD => unsafe { libc::syscall(libc::SYS_fcntl, KEPT_FD, libc::F_SETFD, flag) },
+        let moved = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, program_fd + 1) };
+        if moved < 0 {
+            return Err(errno());
+        }
+        program = Some(moved as RawFd);
+    }
+    if let Some(line) = command.line {
+        put(line.as_raw_fd(), LINE_FD, 0, 0)?;
+    }
+    match program {
+        Some(program) => {
+            put(program, program_fd, libc::O_CLOEXEC, libc::FD_CLOEXEC)?;
+            Ok(program_fd + 1)
+        }
+        None => Ok(program_fd),
+    }
+}
+
+/// Gives a descriptor a number, with flags as the one and the other call want them.
+fn put(fd: RawFd, number: RawFd, flags: i32, flag: i32) -> Result<(), i32> {
+    let result = match fd == number {
+        // SAFETY: the call takes numbers; it allocates nothing and takes no lock.
+        true => unsafe { libc::syscall(libc::SYS_fcntl, number, libc::F_SETFD, flag) },
         // SAFETY: as above.
-        fd => unsafe { libc::syscall(libc::SYS_dup3, fd, KEPT_FD, flags) },
+        false => unsafe { libc::syscall(libc::SYS_dup3, fd, number, flags) },
     };
-    if result < 0 { Err(errno()) } else { Ok(KEPT_FD + 1) }
+    if result < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// From now on this process runs on one CPU.
@@ -366,7 +392,7 @@ fn execute(errand: &Errand<'_>) -> i32 {
         unsafe {
             libc::syscall(
                 libc::SYS_execveat,
-                KEPT_FD,
+                program_fd(errand.command),
                 c"".as_ptr(),
                 errand.argv.as_ptr(),
                 errand.env.as_ptr(),
@@ -415,11 +441,12 @@ mod tests {
     use std::time::Duration;
 
     fn run_it(argv: &[&str], cwd: &str) -> Result<(String, crate::process::How), SpawnError> {
-        run_program(None, argv, cwd)
+        run_program(None, None, argv, cwd)
     }
 
     fn run_program(
         program: Option<BorrowedFd<'_>>,
+        line: Option<BorrowedFd<'_>>,
         argv: &[&str],
         cwd: &str,
     ) -> Result<(String, crate::process::How), SpawnError> {
@@ -429,7 +456,7 @@ mod tests {
         let child = spawn(&Command {
             candidates: candidates(&argv[0], "/nonexistent:/usr/bin:/bin"),
             program,
-            line: None,
+            line,
             argv,
             env: vec![],
             cwd: CString::new(cwd).unwrap(),
@@ -488,13 +515,30 @@ mod tests {
         let shell = std::fs::read("/bin/sh").unwrap();
         let program = crate::descriptor::sealed_program("shell", &shell).unwrap();
         let line = "echo $0; cd /proc/self/fd; echo *; echo x >> /proc/self/exe";
-        let (text, how) = run_program(Some(program.as_fd()), &["no-such-name", "-c", line], "/").unwrap();
+        let (text, how) =
+            run_program(Some(program.as_fd()), None, &["no-such-name", "-c", line], "/").unwrap();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("no-such-name"));
         let open: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
         assert!(open[..3] == ["0", "1", "2"] && open.len() <= 4, "{open:?}");
         assert_ne!(how, crate::process::How::Code(0), "nobody writes to it");
-        let error = run_program(Some(program.as_fd()), &["x"], "/proc/self/fd/3").unwrap_err();
+        let error = run_program(Some(program.as_fd()), None, &["x"], "/proc/self/fd/3").unwrap_err();
         assert_eq!(error.stage, Stage::Cwd, "it is no way to anywhere");
+    }
+
+    #[test]
+    fn a_program_without_a_path_finds_its_line_wherever_both_of_them_are() {
+        let shell = std::fs::read("/bin/sh").unwrap();
+        let program = crate::descriptor::sealed_program("shell", &shell).unwrap();
+        let (line, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let program_behind = program.try_clone().unwrap();
+        for program in [&program, &program_behind] {
+            rustix::io::write(&end, b"said\n").unwrap();
+            let script = "read -r word <&3; echo $word; cd /proc/self/fd; echo *";
+            let (text, _) =
+                run_program(Some(program.as_fd()), Some(line.as_fd()), &["sh", "-c", script], "/").unwrap();
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(words[..5] == ["said", "0", "1", "2", "3"] && words.len() <= 6, "{words:?}");
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::KERNEL_NAME_MAX;
+
 /// The languages that a context can be of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -22,12 +24,14 @@ pub enum Language {
     Typescript,
     /// Bash.
     Bash,
+    /// Whatever a kernel of Jupyter's speaks that the image has. Since version 6.
+    Jupyter,
 }
 
 impl Language {
     /// All of them.
-    pub const ALL: [Language; 4] =
-        [Language::Python, Language::Javascript, Language::Typescript, Language::Bash];
+    pub const ALL: [Language; 5] =
+        [Language::Python, Language::Javascript, Language::Typescript, Language::Bash, Language::Jupyter];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -36,6 +40,7 @@ impl Language {
             Language::Javascript => "javascript",
             Language::Typescript => "typescript",
             Language::Bash => "bash",
+            Language::Jupyter => "jupyter",
         }
     }
 }
@@ -49,11 +54,92 @@ impl std::str::FromStr for Language {
             "javascript" | "js" | "node" => Ok(Language::Javascript),
             "typescript" | "ts" => Ok(Language::Typescript),
             "bash" | "sh" | "shell" => Ok(Language::Bash),
+            "jupyter" | "ipython" => Ok(Language::Jupyter),
             other => Err(format!(
-                "no language is called {other:?}; there are python, javascript, typescript and bash"
+                "no language is called {other:?}; there are python, javascript, typescript, bash, and jupyter:NAME for \
+                 the kernels that the box has"
             )),
         }
     }
+}
+
+/// What stands before a language, where a kernel is meant that speaks it, whatever that is called. No kernel has such a name.
+pub const KERNEL_OF: &str = "language:";
+
+/// What a context is to speak, as people say it in one word: a language, or `jupyter:NAME` for a kernel of that name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tongue {
+    /// The language.
+    pub language: Language,
+    /// What [`ContextSpec::interpreter`] is then, if the word says so.
+    pub interpreter: Option<String>,
+}
+
+impl Tongue {
+    /// The same, but what we have no driver for is spoken by a kernel of that language, if the box has one.
+    ///
+    /// # Errors
+    /// Why the word means nothing.
+    pub fn or_kernel(word: &str) -> Result<Tongue, String> {
+        match word.parse() {
+            Ok(tongue) => Ok(tongue),
+            Err(_) if is_kernel_name(word) => {
+                let interpreter = Some(format!("{KERNEL_OF}{}", word.to_ascii_lowercase()));
+                Ok(Tongue { language: Language::Jupyter, interpreter })
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// The interpreter of such a context, if another word may name one, too.
+    ///
+    /// # Errors
+    /// If both do.
+    pub fn interpreter(&self, other: Option<String>) -> Result<Option<String>, String> {
+        match (&self.interpreter, other) {
+            (Some(name), Some(other)) => Err(format!("the kernel cannot be both {name:?} and {other:?}")),
+            (name, other) => Ok(other.or_else(|| name.clone())),
+        }
+    }
+}
+
+impl std::str::FromStr for Tongue {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Tongue, String> {
+        match word.split_once(':') {
+            Some(("jupyter" | "ipython", name)) if is_kernel_name(name) => {
+                Ok(Tongue { language: Language::Jupyter, interpreter: Some(name.to_owned()) })
+            }
+            Some(("jupyter" | "ipython", name)) => Err(format!("{name:?} is no name of a kernel")),
+            _ => word.parse::<Language>().map(Tongue::from),
+        }
+    }
+}
+
+impl From<Language> for Tongue {
+    fn from(language: Language) -> Tongue {
+        Tongue { language, interpreter: None }
+    }
+}
+
+/// As one could have been said to come to this.
+impl std::fmt::Display for Tongue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.language, self.interpreter.as_deref()) {
+            (Language::Jupyter, Some(name)) => match name.strip_prefix(KERNEL_OF) {
+                Some(spoken) => f.write_str(spoken),
+                None => write!(f, "jupyter:{name}"),
+            },
+            (language, _) => f.write_str(language.name()),
+        }
+    }
+}
+
+/// Whether a kernel can be called this: as Jupyter has it, so that it is the name of a directory and nothing else.
+pub fn is_kernel_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    !name.is_empty() && name.len() <= KERNEL_NAME_MAX && !name.starts_with('.') && name.chars().all(plain)
 }
 
 /// A context that is to be made.
@@ -65,7 +151,8 @@ pub struct ContextSpec {
     pub language: Language,
     /// What it is called: letters, digits, `-`, `_` and `.`. Without a name it is given one.
     pub id: Option<String>,
-    /// The interpreter, if it is not the one that the language usually has: a name in `PATH`, or a path.
+    /// The interpreter, if it is not the one that the language usually has: a name in `PATH`, or a path. Of Jupyter, the name of
+    /// a kernel, which is `python3` without a word, or [`KERNEL_OF`] and a language.
     pub interpreter: Option<String>,
     /// The working directory that it begins in; without one, the box's.
     pub cwd: Option<String>,
@@ -76,6 +163,9 @@ pub struct ContextSpec {
     /// Have it forked from an interpreter that is kept warm for that, where this is possible. Since version 6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<Warm>,
+    /// The program that was carried in (see [`crate::Request::Carry`]) to speak with a kernel of Jupyter's. Since version 6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<String>,
 }
 
 /// What a warm interpreter has at hand.
@@ -96,6 +186,9 @@ pub struct ContextInfo {
     pub id: String,
     /// What it speaks.
     pub language: Language,
+    /// The interpreter that was asked for, if one was. Since version 6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
     /// The version of its interpreter, as that tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -187,4 +280,36 @@ pub struct CodeError {
     pub value: String,
     /// As the language shows it, a line each.
     pub traceback: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(word: &str, language: Language, interpreter: Option<&str>) {
+        let tongue = Tongue { language, interpreter: interpreter.map(str::to_owned) };
+        assert_eq!(word.parse(), Ok(tongue), "{word:?}");
+    }
+
+    #[test]
+    fn a_kernel_is_named_behind_a_colon() {
+        check("py", Language::Python, None);
+        check("jupyter", Language::Jupyter, None);
+        check("jupyter:bash", Language::Jupyter, Some("bash"));
+        check("ipython:python3.12", Language::Jupyter, Some("python3.12"));
+        for word in
+            ["jupyter:", "jupyter:../x", "jupyter:a/b", "jupyter:.", "jupyter:language:go", "python:x", "go"]
+        {
+            assert!(word.parse::<Tongue>().is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_driver_is_looked_for_among_kernels() {
+        let go = Tongue::or_kernel("Go").expect("any name may be one");
+        assert_eq!((go.language, go.interpreter.as_deref()), (Language::Jupyter, Some("language:go")));
+        assert_eq!(go.to_string(), "go");
+        assert_eq!(Tongue::or_kernel("js").expect("we have that").to_string(), "javascript");
+        assert!(Tongue::or_kernel("c++/x").is_err());
+    }
 }

@@ -21,7 +21,8 @@ pub mod plan;
 pub mod walk;
 
 pub use code::{
-    Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, Language, MimeBundle, Warm,
+    Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, KERNEL_OF, Language, MimeBundle,
+    Tongue, Warm, is_kernel_name,
 };
 pub use exec::{Chunk, ExecInfo, ExecSpec, ExecState, OutputStream, Program, Rlimit, RlimitKind, TtySize};
 pub use exit::{Exit, ExitReport, Killer, NotStarted};

@@ -42,6 +42,8 @@ pub const CONTEXT_NAME_MAX: usize = 64;
 pub const CONTEXT_START_MS: u64 = 25_000;
 /// The longest line that an interpreter may say to the guest.
 pub const CONTEXT_LINE_MAX: usize = 1024;
+/// The longest name of a kernel of Jupyter's.
+pub const KERNEL_NAME_MAX: usize = 128;
 /// Interpreters of one box that are kept warm to be forked; the one that was not used for longest makes room.
 pub const ZYGOTES_MAX: usize = 4;
 /// Modules that one of them is asked to load.

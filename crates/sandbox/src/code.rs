@@ -3,12 +3,15 @@
 //! A context is an interpreter that lives in the box until it is deleted, lost, or its box is reset. A run is an [`Exec`]
 //! like a command's: it is numbered, streamed, attached to, killed and recorded as one. What it tells beside its output
 //! comes as [`crate::ExecEvent::Result`].
+//!
+//! What speaks with a kernel of Jupyter's is brought into the box when the first such context is made, and does all of it there.
 
 use glasshouse_protocol::{
     Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program, Reply, Request,
 };
 use glasshouse_trace::ContextChange;
 
+use crate::carry::KERNEL;
 use crate::client;
 use crate::driver::Act;
 use crate::error::{Error, ErrorKind, Result};
@@ -59,6 +62,10 @@ impl CodeSpec {
     }
 }
 
+/// Said of a box that was made before this was invented.
+const NO_KERNELS: &str =
+    "this box was made by an older version, whose guest knows no kernels of Jupyter's; make a new box";
+
 fn in_context(reply: Reply) -> Result<ContextInfo> {
     match reply {
         Reply::Context(info) => Ok(info),
@@ -103,10 +110,17 @@ impl Sandbox {
     }
 
     /// A guest that knows nothing of warm interpreters is asked for a cold one.
-    async fn started_context(&self, spec: ContextSpec) -> Result<ContextInfo> {
+    async fn started_context(&self, mut spec: ContextSpec) -> Result<ContextInfo> {
+        spec.carried = match spec.language {
+            Language::Jupyter => Some(KERNEL.bring_into(self).await?),
+            _ => None,
+        };
         let made = self.call(Request::CreateContext(Box::new(spec.clone()))).await;
-        let is_old = matches!(&made, Err(e) if is_not_understood(e)) && spec.warm.is_some();
-        if !is_old {
+        let is_old = matches!(&made, Err(e) if is_not_understood(e));
+        if is_old && spec.language == Language::Jupyter {
+            return Err(Error::new(ErrorKind::Unsupported, NO_KERNELS));
+        }
+        if !is_old || spec.warm.is_none() {
             return in_context(made.map_err(told_by_old)?);
         }
         let spec = ContextSpec { warm: None, ..spec };

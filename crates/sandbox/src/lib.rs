@@ -18,6 +18,7 @@
 //!
 //! The library reads no environment, no home directory, and prints nothing: settings are values.
 
+mod carry;
 mod client;
 mod code;
 mod driver;
@@ -47,7 +48,7 @@ pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
 pub use glasshouse_protocol::{
     Chunk, Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, ExecInfo, ExecSpec,
     ExecState, Exit, ExitReport, FileKind, FileStat, Killer, Language, ListPage, MimeBundle, NotStarted,
-    OutputStream, Port, Program, Rlimit, RlimitKind, TtySize, Warm,
+    OutputStream, Port, Program, Rlimit, RlimitKind, Tongue, TtySize, Warm,
 };
 pub use image::{
     Credentials, ImageConfig, ImageInfo, PullOptions, PullPhase, PullProgress, Stop, registry_of,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
     Code, ContextSpec, DiffOptions, Difference, ExecOutput, ExecSpec, Language, Program, SandboxSpec,
-    Sandboxes, Shot, Shots, ShotsSpec, Warm,
+    Sandboxes, Shot, Shots, ShotsSpec, Tongue, Warm,
 };
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
@@ -46,10 +46,10 @@ pub(crate) struct Batch {
     the_box: BoxOptions,
     #[command(flatten)]
     options: CommandOptions,
-    /// The language: python, javascript (js), typescript (ts) or bash
-    #[arg(long, value_name = "LANG", value_parser = code::language, help_heading = "Command")]
+    /// The language: python, javascript (js), typescript (ts), bash, or jupyter:NAME for a kernel
+    #[arg(long, value_name = "LANG", value_parser = code::tongue, help_heading = "Command")]
     #[arg(conflicts_with_all = ["tty", "shell", "interactive"])]
-    lang: Language,
+    lang: Tongue,
     /// Modules that are loaded ahead, like numpy,pandas (Python)
     #[arg(long = "import", value_name = "MODULE", value_delimiter = ',', help_heading = "Command")]
     imports: Vec<String>,
@@ -89,11 +89,11 @@ struct Ran {
 
 impl Batch {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let (context, exec) = self.options.code(self.lang)?;
-        if self.lang != Language::Python && !self.imports.is_empty() {
+        let (context, exec) = self.options.code(self.lang.clone())?;
+        if self.lang.language != Language::Python && !self.imports.is_empty() {
             bail!("--import is for Python: nothing else is kept warm");
         }
-        let warm = (self.lang == Language::Python).then(|| Warm { imports: self.imports.clone() });
+        let warm = (self.lang.language == Language::Python).then(|| Warm { imports: self.imports.clone() });
         let context = ContextSpec { warm, ..context };
         // Boxes die with us, even if we are killed.
         let mut spec = SandboxSpec { owner: Some(std::process::id()), ..self.the_box.spec()? };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint};
-use glasshouse_sandbox::{Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
+use glasshouse_sandbox::{Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Program, Tongue};
 use owo_colors::OwoColorize as _;
 use serde_json::json;
 
@@ -23,6 +23,7 @@ A context is an interpreter that lives in the box and remembers: variables, impo
 
 Examples:
   glass context create web --lang python --name notebook
+  glass context create web --lang jupyter:ir           a kernel of Jupyter's that the box has
   glass context run web notebook -c 'x = 6 * 7'
   glass context run web notebook -c 'x'
   glass context list web")]
@@ -66,13 +67,13 @@ struct Create {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
     name: String,
-    /// What it speaks: python, javascript (js), typescript (ts) or bash
-    #[arg(long, value_name = "LANG", default_value = "python", value_parser = code::language)]
-    lang: Language,
+    /// What it speaks: python, javascript (js), typescript (ts), bash, or jupyter:NAME for a kernel that the box has
+    #[arg(long, value_name = "LANG", default_value = "python", value_parser = code::tongue)]
+    lang: Tongue,
     /// What to call it [default: c1, c2 and so on]
     #[arg(long = "name", value_name = "NAME")]
     id: Option<String>,
-    /// Another interpreter than the language's usual one: a name in PATH, or a path
+    /// Another interpreter than the language's usual one: a name in PATH, or a path; of jupyter, a kernel's name
     #[arg(long, value_name = "PROGRAM")]
     interpreter: Option<String>,
     #[command(flatten)]
@@ -84,13 +85,14 @@ struct Create {
 impl Create {
     async fn run(self, global: &Global) -> Result<i32> {
         let spec = ContextSpec {
-            language: self.lang,
+            language: self.lang.language,
             id: self.id,
-            interpreter: self.interpreter,
+            interpreter: self.lang.interpreter(self.interpreter).map_err(anyhow::Error::msg)?,
             cwd: self.surroundings.cwd.clone(),
             env: self.surroundings.variables()?,
             user: self.surroundings.user.clone(),
             warm: self.warming.warm(),
+            carried: None,
         };
         let context = global.connect(&self.name).await?.create_context(spec).await?;
         if let Some(why) = &context.cold {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use glasshouse_sandbox::{
-    Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program, Sandbox,
+    Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program, Sandbox, Tongue,
 };
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -41,9 +41,9 @@ pub(crate) struct Repl {
     /// The box: its id, the beginning of its id, or its name
     #[arg(value_name = "ID")]
     name: String,
-    /// What to speak: python, javascript (js), typescript (ts) or bash [default: python]
-    #[arg(long, value_name = "LANG", value_parser = code::language, conflicts_with = "context")]
-    lang: Option<Language>,
+    /// What to speak: python, javascript (js), typescript (ts), bash, or jupyter:NAME [default: python]
+    #[arg(long, value_name = "LANG", value_parser = code::tongue, conflicts_with = "context")]
+    lang: Option<Tongue>,
     /// A context that is there
     #[arg(long, value_name = "CONTEXT")]
     context: Option<String>,
@@ -66,9 +66,10 @@ impl Repl {
             }
             Some(id) => sandbox.context(id).await?,
             None => {
+                let lang = self.lang.clone().unwrap_or_default();
                 let spec = ContextSpec {
-                    language: self.lang.unwrap_or_default(),
-                    interpreter: self.interpreter.clone(),
+                    language: lang.language,
+                    interpreter: lang.interpreter(self.interpreter.clone()).map_err(anyhow::Error::msg)?,
                     cwd: self.surroundings.cwd.clone(),
                     env: self.surroundings.variables()?,
                     user: self.surroundings.user.clone(),
@@ -152,6 +153,7 @@ fn prompt(language: Language) -> &'static str {
         Language::Javascript => "js> ",
         Language::Typescript => "ts> ",
         Language::Bash => "$ ",
+        Language::Jupyter => "In: ",
     }
 }
 
@@ -199,8 +201,12 @@ impl Validator for Lines {
     }
 }
 
-/// Whether code can be run as it is. In doubt it can: then the language says what is missing.
+/// Whether code can be run as it is. In doubt it can: then the language says what is missing. What a kernel speaks is not known,
+/// so its lines end where they end, but for a backslash.
 fn is_finished(language: Language, code: &str) -> bool {
+    if language == Language::Jupyter {
+        return !code.ends_with('\\');
+    }
     if has_open_end(language, code) || code.ends_with('\\') {
         return false;
     }
@@ -224,6 +230,7 @@ fn has_open_end(language: Language, code: &str) -> bool {
             Language::Python => char == '#',
             Language::Bash => char == '#' && is_word_start(&code[..code.len() - rest.len()]),
             Language::Javascript | Language::Typescript => rest.starts_with("//"),
+            Language::Jupyter => false,
         };
         rest = match char {
             _ if is_comment => after.find('\n').map_or("", |end| &after[end..]),

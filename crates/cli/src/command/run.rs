@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::{Code, ExecSpec, Image, Language, Program, SandboxSpec, Sandboxes};
+use glasshouse_sandbox::{Code, ExecSpec, Image, Program, SandboxSpec, Sandboxes, Tongue};
 
 use super::create::{Made, make, remove};
 use super::exec::Foreground;
@@ -35,11 +35,11 @@ pub(crate) struct Run {
     the_box: BoxOptions,
     #[command(flatten)]
     options: CommandOptions,
-    /// Run code of this language in place of a command: python, javascript (js), typescript (ts) or bash; then CMD is
-    /// the file that it is in, or `-` for our stdin
-    #[arg(long, value_name = "LANG", value_parser = code::language, help_heading = "Command")]
+    /// Run code of this language in place of a command: python, javascript (js), typescript (ts), bash, or jupyter:NAME for
+    /// a kernel; then CMD is the file that it is in, or `-` for our stdin
+    #[arg(long, value_name = "LANG", value_parser = code::tongue, help_heading = "Command")]
     #[arg(conflicts_with_all = ["tty", "shell"])]
-    lang: Option<Language>,
+    lang: Option<Tongue>,
     /// The program and its arguments [default: what the image runs by itself]
     #[arg(required_unless_present_any = ["image", "lang"], trailing_var_arg = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -61,8 +61,8 @@ impl Run {
             Some(Fetched::Image(info)) => Some(info),
             None => None,
         };
-        if let Some(language) = self.lang {
-            return self.code(global, &house, spec, language, &mut signals).await;
+        if let Some(tongue) = self.lang.clone() {
+            return self.code(global, &house, spec, tongue, &mut signals).await;
         }
         let command = match (self.command.is_empty(), &spec.image) {
             (true, Image::Engine(name)) => something(name, house.engine_command(name).await?)?,
@@ -87,7 +87,7 @@ impl Run {
         global: &Global,
         house: &Sandboxes,
         spec: SandboxSpec,
-        language: Language,
+        tongue: Tongue,
         signals: &mut Signals,
     ) -> Result<i32> {
         let file = match self.command.as_slice() {
@@ -100,7 +100,8 @@ impl Run {
             bail!("our stdin cannot be both the code and what it reads");
         }
         let text = code::read(file)?;
-        let (context, exec) = self.options.code(language)?;
+        let language = tongue.language;
+        let (context, exec) = self.options.code(tongue)?;
         let sandbox = match make(house, spec, signals).await? {
             Made::Box(sandbox) => sandbox,
             Made::Stopped(signal) => return Ok(signal_code(signal)),

@@ -2,11 +2,11 @@
 
 use glasshouse_linux::process::{Ended, How};
 use glasshouse_protocol::limits::{CODE_BYTES_MAX, CONTEXT_NAME_MAX, CONTEXT_START_MS, CONTEXTS_MAX};
-use glasshouse_protocol::{Code, ContextSpec};
+use glasshouse_protocol::{Code, ContextSpec, Language};
 
 use super::*;
 use crate::context::{self, Context, Line, Process, State, Warmth, Word};
-use crate::exec::{Run, launch, now_ms, peak_bytes};
+use crate::exec::{Run, launch, now_ms};
 use crate::zygote;
 
 /// How long an interpreter that has closed the line may take to end. One that ends closes it a little before.
@@ -30,6 +30,13 @@ impl Agent {
             return Ok(());
         }
         if let Some(message) = spec.warm.as_ref().and_then(|warm| zygote::bad_imports(&warm.imports)) {
+            self.fail(n, stream, FailureKind::Invalid, message);
+            return Ok(());
+        }
+        // Without it there is none: what is named is not looked for among the box's own programs.
+        let is_there = |name: &String| self.programs.contains_key(name);
+        if (spec.language == Language::Jupyter) != spec.carried.as_ref().is_some_and(is_there) {
+            let message = "a context of Jupyter, and no other, needs a program that was carried in";
             self.fail(n, stream, FailureKind::Invalid, message);
             return Ok(());
         }
@@ -189,6 +196,7 @@ impl Agent {
         let turn = self.next_turn();
         let mut around = self.surroundings(&account, ids, None, turn);
         around.landlock = around.landlock.filter(|_| fenced);
+        around.program = command.carried.as_ref().and_then(|name| self.programs.get(name)).map(AsFd::as_fd);
         let stdio = [self.null.as_fd(), self.null.as_fd(), line.their_noise.as_fd()];
         let launched = launch(command, &around, stdio, Some(line.theirs.as_fd()), &mark);
         let child = match launched {
@@ -204,7 +212,9 @@ impl Agent {
             return Err(io(e));
         }
         let ids = ids.filter(|&(uid, _)| uid != self.own_uid);
-        Ok((Process::new(child, mark, (line.ours, line.noise), ids), ids))
+        let mut process = Process::new(child, mark, (line.ours, line.noise), ids);
+        process.has_kernel = spec.language == Language::Jupyter;
+        Ok((process, ids))
     }
 
     /// Runs code in a context.
@@ -327,10 +337,13 @@ impl Agent {
                 }
                 (Word::Done { exec, code }, State::Busy(busy)) if exec == *busy => {
                     let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
-                    let peak_bytes = peak_bytes(process.pid);
+                    let peak_bytes = process.peak_bytes();
                     process.is_done();
                     context.state = State::Idle;
                     self.run_ended(exec, How::Code(code), cpu, peak_bytes)?;
+                }
+                (Word::Broken(why), _) => {
+                    return self.end_context(number, Exit::Killed { by: Killer::Broken }, &why);
                 }
                 _ => {
                     let why = "its interpreter spoke to the guest out of turn";
@@ -420,7 +433,7 @@ impl Agent {
             _ => None,
         };
         let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
-        let peak_bytes = peak_bytes(process.pid);
+        let peak_bytes = process.peak_bytes();
         process.child.signal(rustix::process::Signal::KILL.as_raw())?;
         self.put_away(number, process, why)?;
         if let Some(exec) = busy.and_then(|id| self.execs.get_mut(&id)) {
@@ -442,6 +455,7 @@ impl Agent {
             let _ = epoll::delete(&self.epoll, end);
         }
         self.tracker.kill(&process.mark)?;
+        process.clear_up();
         self.tracker.release(process.mark);
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
         context.state = State::Lost(why.to_owned());

@@ -13,13 +13,12 @@
 //!
 //! A tool is one file with an `info` and a `run`, and one word in the list below.
 
-mod carry;
 mod info;
 mod names;
 mod own;
 mod patch;
 mod result;
-mod running;
+pub(crate) mod running;
 mod schema;
 
 use std::pin::Pin;

@@ -71,7 +71,7 @@ fn kept_bytes(sandbox: &Sandbox) -> u64 {
 }
 
 /// How much of something the box may have.
-pub(super) fn limit(sandbox: &Sandbox, name: &str) -> Option<u64> {
+pub(crate) fn limit(sandbox: &Sandbox, name: &str) -> Option<u64> {
     sandbox.info().limits.iter().find(|limit| limit.name == name).and_then(|limit| limit.amount)
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::carry::SEARCH;
+use crate::carry::SEARCH;
 use super::info::ToolInfo;
 use super::result::ToolResult;
 use super::running::{self, Call};

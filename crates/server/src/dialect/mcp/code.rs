@@ -1,7 +1,7 @@
 //! Code in a box: each language has a context there that remembers from call to call.
 
 use glasshouse_sandbox::{
-    CodeError, CodeResult, CodeSpec, ContextSpec, Error, ExecOutput, Language, Sandbox,
+    CodeError, CodeResult, CodeSpec, ContextSpec, Error, ExecOutput, Language, Sandbox, Tongue,
 };
 use serde_json::{Value, json};
 
@@ -14,13 +14,14 @@ const PICTURES: [&str; 2] = ["image/png", "image/jpeg"];
 pub(super) async fn run(sandbox: &Sandbox, arguments: &Arguments) -> Result<Said, Error> {
     let code = word(arguments, "code")?;
     let language = arguments.get("language").and_then(Value::as_str).unwrap_or(Language::Python.name());
-    let language: Language = language.parse().map_err(|why: String| invalid(why))?;
+    let tongue: Tongue = language.parse().map_err(|why: String| invalid(why))?;
     let name = arguments.get("context").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let id = name.map_or_else(|| format!("mcp-{}", language.name()), str::to_owned);
+    let id = name.map_or_else(|| format!("mcp-{tongue}").replace(':', "-"), str::to_owned);
     let timeout_ms =
         arguments.get("timeout").and_then(Value::as_u64).map(|seconds| seconds.saturating_mul(1000));
-    let mut context =
-        sandbox.have_context(ContextSpec { language, id: Some(id), ..ContextSpec::default() }).await?;
+    let Tongue { language, interpreter } = tongue;
+    let spec = ContextSpec { language, interpreter, id: Some(id), ..ContextSpec::default() };
+    let mut context = sandbox.have_context(spec).await?;
     if arguments.get("restart").and_then(Value::as_bool).unwrap_or(false) {
         context = sandbox.restart_context(&context.id).await?;
     }

@@ -88,8 +88,9 @@ fn about_boxes() -> Vec<(&'static str, &'static str, Value)> {
                     "sandbox_id": id(),
                     "code": text("What to run"),
                     "language": {
-                        "type": "string", "description": "Without a word, python",
-                        "enum": Language::ALL.map(Language::name),
+                        "type": "string",
+                        "description": "Without a word, python; jupyter:NAME is a kernel of Jupyter's that the box has",
+                        "examples": Language::ALL.map(Language::name),
                     },
                     "context": text("Where, if not where the language usually is: another name is another memory"),
                     "timeout": { "type": "integer", "minimum": 1, "description": "Seconds after which it is interrupted" },

@@ -1,7 +1,8 @@
 //! Code contexts: interpreters of a box that remember, in the words of `execd`.
 //!
 //! A context carries its id as its name in the box, so it is there for a server that was started anew. Without an id, code
-//! is run in a context that each language has one of, made when it is first wanted.
+//! is run in a context that each language has one of, made when it is first wanted. A language that we have no driver for is
+//! one of a kernel of Jupyter's, if the box has such a kernel.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use glasshouse_sandbox::{
     CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exec, ExecEvent,
-    Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox,
+    Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,7 +55,8 @@ struct CodeContext {
     /// Which; without one, the one that its language has.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// What it speaks: `python`, `javascript`, `typescript`, `bash`.
+    /// What it speaks: `python`, `javascript`, `typescript`, `bash`, or what a kernel of Jupyter's in the box speaks, like `go`;
+    /// `jupyter:NAME` is the kernel of that name.
     #[serde(default)]
     language: String,
 }
@@ -76,8 +78,14 @@ struct RunCodeRequest {
 
 impl From<ContextInfo> for CodeContext {
     fn from(info: ContextInfo) -> CodeContext {
-        CodeContext { id: Some(info.id), language: info.language.name().to_owned() }
+        let language = tongue_of(&info).to_string();
+        CodeContext { id: Some(info.id), language }
     }
+}
+
+/// What was said to make a context.
+fn tongue_of(info: &ContextInfo) -> Tongue {
+    Tongue { language: info.language, interpreter: info.interpreter.clone() }
 }
 
 /// Lets the port answer that is looked at, if a command does that.
@@ -115,21 +123,22 @@ async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> 
     if let Some(id) = context.id.filter(|id| !id.is_empty()) {
         return known(sandbox, &id).await;
     }
-    let language = language_of(&context.language)?;
-    let id = Some(format!("default-{}", language.name()));
-    sandbox.have_context(spec_of(sandbox, language, id).await).await.map_err(unstartable)
+    let tongue = tongue_named(&context.language)?;
+    // A colon has no place in a name.
+    let id = Some(format!("default-{}", tongue.to_string().replace(':', "-")));
+    sandbox.have_context(spec_of(sandbox, tongue, id).await).await.map_err(unstartable)
 }
 
-async fn spec_of(sandbox: &Sandbox, language: Language, id: Option<String>) -> ContextSpec {
+async fn spec_of(sandbox: &Sandbox, tongue: Tongue, id: Option<String>) -> ContextSpec {
     // A box without such a file has none of those variables.
     let env = environment::of_commands(sandbox).await.unwrap_or_default();
-    ContextSpec { language, id, env, ..ContextSpec::default() }
+    let Tongue { language, interpreter } = tongue;
+    ContextSpec { language, id, interpreter, env, ..ContextSpec::default() }
 }
 
-fn language_of(name: &str) -> Answer<Language> {
+fn tongue_named(name: &str) -> Answer<Tongue> {
     let name = if name.is_empty() { Language::Python.name() } else { name };
-    name.to_ascii_lowercase()
-        .parse()
+    Tongue::or_kernel(&name.to_ascii_lowercase())
         .map_err(|why: String| Fault::new(StatusCode::BAD_REQUEST, "NOT_SUPPORTED", why))
 }
 
@@ -256,8 +265,8 @@ async fn create(
     Here(room): Here,
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
-    let language = language_of(&request.language.unwrap_or_default())?;
-    let spec = spec_of(&room.sandbox, language, Some(random::hex()?)).await;
+    let tongue = tongue_named(&request.language.unwrap_or_default())?;
+    let spec = spec_of(&room.sandbox, tongue, Some(random::hex()?)).await;
     let made = room.sandbox.create_context(spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }
@@ -274,10 +283,10 @@ async fn list(Here(room): Here, query: Query) -> Answer<Json<Vec<CodeContext>>> 
 
 /// Those that live.
 async fn of_language(room: &Room, query: &Query) -> Answer<Vec<ContextInfo>> {
-    let language = query.get("language").filter(|name| !name.is_empty()).map(language_of).transpose()?;
+    let tongue = query.get("language").filter(|name| !name.is_empty()).map(tongue_named).transpose()?;
     let mut contexts = room.sandbox.contexts().await.map_err(fault)?;
     contexts.retain(|context| {
-        language.is_none_or(|language| context.language == language)
+        tongue.as_ref().is_none_or(|tongue| tongue_of(context).to_string() == tongue.to_string())
             && !matches!(context.state, ContextState::Lost { .. })
     });
     Ok(contexts)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Language, Warm};
+use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Language, Tongue, Warm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -34,11 +34,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct ContextRequest {
-    /// `python` without a word; `javascript`, `typescript`, `bash`.
+    /// `python` without a word; `javascript`, `typescript`, `bash`; `jupyter:NAME` for a kernel of Jupyter's that the box has.
     language: Option<String>,
     /// What it is called; without a name it is given one.
     id: Option<String>,
-    /// A name in `PATH`, or a path in the box; without one, the usual of the language.
+    /// A name in `PATH`, or a path in the box; of `jupyter`, a kernel's name; without one, the usual of the language.
     interpreter: Option<String>,
     /// The directory that it begins in.
     cwd: Option<String>,
@@ -56,6 +56,9 @@ struct ContextRequest {
 struct ContextResponse {
     id: String,
     language: String,
+    /// What was asked for, if not the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interpreter: Option<String>,
     /// Of its interpreter.
     version: Option<String>,
     /// Its interpreter in the box, while it lives.
@@ -101,6 +104,7 @@ impl From<ContextInfo> for ContextResponse {
         ContextResponse {
             id: info.id,
             language: info.language.name().to_owned(),
+            interpreter: info.interpreter,
             version: info.version,
             pid: info.pid,
             state: serde_json::to_value(info.state).unwrap_or_default(),
@@ -135,11 +139,13 @@ async fn create_context(
     MaybeBody(request): MaybeBody<ContextRequest>,
 ) -> Answer<(StatusCode, Json<ContextResponse>)> {
     let ContextRequest { language, id, interpreter, cwd, env, user, imports } = request;
-    let language = language.as_deref().unwrap_or(Language::Python.name()).parse();
-    let language: Language = language.map_err(|why: String| Fault::invalid(why))?;
+    let tongue = language.as_deref().unwrap_or(Language::Python.name()).parse();
+    let tongue: Tongue = tongue.map_err(|why: String| Fault::invalid(why))?;
+    let interpreter = tongue.interpreter(interpreter).map_err(Fault::invalid)?;
     let env = env.into_iter().collect();
     let warm = imports.map(|imports| Warm { imports });
-    let spec = ContextSpec { language, id, interpreter, cwd, env, user, warm };
+    let language = tongue.language;
+    let spec = ContextSpec { language, id, interpreter, cwd, env, user, warm, carried: None };
     let made = room.sandbox.create_context(spec).await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }

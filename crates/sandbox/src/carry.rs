@@ -8,21 +8,23 @@ use std::sync::OnceLock;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 use glasshouse_protocol::{Reply, Request};
 
-use super::running;
 use crate::client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Upload;
 use crate::limits::{CARRY_MEMORY_BYTES_MIN, CARRY_TIMEOUT};
 use crate::sandbox::Sandbox;
+use crate::tools::running;
 
 /// A program of ours for boxes.
-pub(super) struct Carried {
+pub(crate) struct Carried {
     bytes: &'static [u8],
     name: OnceLock<String>,
 }
 
 /// The search, which is too large to be part of every guest.
-pub(super) static SEARCH: Carried = Carried::new(include_bytes!(env!("GLASSHOUSE_SEARCH")));
+pub(crate) static SEARCH: Carried = Carried::new(include_bytes!(env!("GLASSHOUSE_SEARCH")));
+/// What speaks with kernels of Jupyter's.
+pub(crate) static KERNEL: Carried = Carried::new(include_bytes!(env!("GLASSHOUSE_KERNEL")));
 
 impl Carried {
     const fn new(bytes: &'static [u8]) -> Carried {
@@ -30,12 +32,12 @@ impl Carried {
     }
 
     /// Sees to it that the box has the program. The name under which it does.
-    pub(super) async fn bring_into(&self, sandbox: &Sandbox) -> Result<String> {
+    pub(crate) async fn bring_into(&self, sandbox: &Sandbox) -> Result<String> {
         if let Some(memory) =
             running::limit(sandbox, "memory").filter(|&bytes| bytes < CARRY_MEMORY_BYTES_MIN)
         {
             let message = format!(
-                "this tool needs a box with {CARRY_MEMORY_BYTES_MIN} bytes of memory; this one has {memory}"
+                "this needs a box with {CARRY_MEMORY_BYTES_MIN} bytes of memory; this one has {memory}"
             );
             return Err(Error::new(ErrorKind::Limit, message));
         }
@@ -43,7 +45,7 @@ impl Carried {
         match tokio::time::timeout(CARRY_TIMEOUT, self.send(sandbox)).await {
             Ok(sent) => sent,
             Err(_) => {
-                Err(Error::new(ErrorKind::Failed, "the box's guest does not take the program of this tool"))
+                Err(Error::new(ErrorKind::Failed, "the box's guest does not take the program that does this"))
             }
         }
     }
@@ -74,7 +76,7 @@ fn older(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unsupported => Error::new(
             ErrorKind::Unsupported,
-            "this box was made by an older glass, whose guest cannot take this tool; make the box anew",
+            "this box was made by an older glass, whose guest cannot take the program that does this; make the box anew",
         ),
         _ => error,
     }
