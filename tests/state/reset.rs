@@ -161,6 +161,8 @@ fn a_box_that_wrote_anything_is_given_another_root() {
             "mkdir /a; rmdir /a",
             "chmod 700 /",
             "touch -d 2001-01-01 /",
+            "touch -a -d 2040-01-01 /",
+            "python3 -c \"import os; os.setxattr('/', 'user.overlay.s', b'x')\"",
             "echo x > /tmp/a; rm /tmp/a",
             "echo x > /dev/shm/a",
             "echo x > /dev/shm/a; rm /dev/shm/a",
@@ -177,5 +179,63 @@ fn a_box_that_wrote_anything_is_given_another_root() {
             assert_ne!(root_of(&stage), before, "{:?}: {done}", stage.house.mode);
             assert_eq!(stage.sh(LOOK), new, "{:?}: {done}", stage.house.mode);
         }
+    }
+}
+
+/// A process whose first thread has ended, which the kernel calls dead, and that lives on.
+const HALF_DEAD: &str = "import ctypes, os, threading, time\n\
+    if os.fork() == 0:\n\
+    \x20   os.setsid()\n\
+    \x20   threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+    \x20   ctypes.CDLL(None).syscall(60, 0)\n";
+
+#[test]
+fn who_looks_dead_and_lives_is_killed() {
+    for stage in Stage::each(&[]) {
+        let new = stage.sh(LOOK);
+        stage.python(&stage.id, HALF_DEAD);
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh(LOOK), new, "{:?}: on the root that it had", stage.house.mode);
+        stage.python(&stage.id, HALF_DEAD);
+        stage.sh("echo x > /workspace/a");
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh(LOOK), new, "{:?}: on another root", stage.house.mode);
+    }
+}
+
+/// What a snapshot left in memory as it was is still known to be another than at first.
+#[test]
+fn memory_that_outlived_a_snapshot_is_put_back_with_it() {
+    for stage in Stage::each(&["--user", "root"]) {
+        let look = "stat -c %a /dev/shm";
+        let new = stage.sh(look);
+        stage.sh("echo x > /workspace/a; chmod 700 /dev/shm");
+        let snapshot = stage.snapshot();
+        assert_ne!(stage.sh(look), new, "{:?}: a snapshot leaves memory alone", stage.house.mode);
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        assert_eq!(stage.sh(look), new, "{:?}", stage.house.mode);
+    }
+}
+
+/// A directory of the host is shown as it is when the box begins anew.
+#[test]
+fn a_directory_of_the_host_is_seen_anew() {
+    for house in glasshouse_tests::Mode::all().into_iter().map(glasshouse_tests::House::new) {
+        let root = house.home().parent().expect("it has one").join("image");
+        let made = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "mkdir -p \"$1/bin\" && cp /bin/busybox \"$1/bin/sh\" && chmod -R a+rX \"$1\"",
+                "sh",
+            ])
+            .arg(&root)
+            .status();
+        assert!(made.expect("there is a shell").success());
+        let image = format!("dir:{}", root.display());
+        let Some(stage) = Stage::in_house(house, &["--image", &image]) else { continue };
+        assert_eq!(stage.sh("test -e /new && echo there; true"), "");
+        std::fs::write(root.join("new"), "x").expect("it is ours");
+        stage.ok(&["reset", &stage.id]);
+        assert_eq!(stage.sh("test -e /new && echo there; true"), "there", "{:?}", stage.house.mode);
     }
 }

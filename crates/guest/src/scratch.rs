@@ -8,15 +8,17 @@ use std::io;
 use glasshouse_linux::ipc;
 use glasshouse_linux::rustix::fs::{listxattr, stat};
 
-/// Where a box may have directories in memory.
-const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
+/// Where a box may have directories in memory; and its root, of which whoever is outside sees all but the attributes that are
+/// nobody's but the kernel's to show.
+const PLACES: [&str; 3] = [ROOT, "/dev/shm", "/tmp"];
+const ROOT: &str = "/";
 
 /// What was there when the box was given its root. Of one that cannot be looked at, nothing is ever known to be the same.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(Option<Vec<Seen>>);
 
 /// One directory. The kernel changes at least one of the times with whatever is done to it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     place: &'static str,
     inode: (u64, u64),
@@ -32,6 +34,17 @@ impl Scratch {
         Scratch(all().ok())
     }
 
+    /// Looks again at those that are others now. Of those that are the same, what was there at first counts.
+    pub(crate) fn renewed(self) -> Scratch {
+        let Some(before) = self.0 else { return Scratch(None) };
+        let now = all().ok();
+        let first = |now: Seen| {
+            let same = |before: &&Seen| (before.place, before.inode) == (now.place, now.inode);
+            before.iter().find(same).cloned().unwrap_or(now)
+        };
+        Scratch(now.map(|now| now.into_iter().map(first).collect()))
+    }
+
     /// Whether nothing was done to it since, and no System V object is there.
     pub(crate) fn is_as_it_was(&self) -> bool {
         let same = |now: Vec<Seen>| self.0.as_ref() == Some(&now) && now.iter().all(Seen::is_empty);
@@ -42,7 +55,7 @@ impl Scratch {
 impl Seen {
     /// The clock of the times is a coarse one: what came at once after we looked has the same.
     fn is_empty(&self) -> bool {
-        std::fs::read_dir(self.place).is_ok_and(|mut entries| entries.next().is_none())
+        self.place == ROOT || std::fs::read_dir(self.place).is_ok_and(|mut entries| entries.next().is_none())
     }
 }
 
@@ -51,8 +64,8 @@ fn all() -> io::Result<Vec<Seen>> {
     let mut found = Vec::new();
     for place in PLACES {
         let stat = stat(place)?;
-        // One that is part of the root is looked at with that.
-        if stat.st_dev != root.st_dev {
+        // One that is part of the root is looked at with that, from outside.
+        if place == ROOT || stat.st_dev != root.st_dev {
             found.push(Seen {
                 place,
                 inode: (stat.st_dev, stat.st_ino),

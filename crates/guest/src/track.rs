@@ -34,6 +34,9 @@ const STATUS_BYTES: usize = 8 * 1024;
 /// How often the processes of a command are looked for until none is left.
 const ROUNDS_MAX: usize = 1000;
 
+/// More than the kernel writes of a process in one line.
+const STAT_BYTES: usize = 1024;
+
 /// How often a new process's tag is tried to be read, and the pause between: a second, where microseconds do.
 const TAG_ATTEMPTS: usize = 10_000;
 const TAG_PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
@@ -207,6 +210,48 @@ impl Tracker {
         pids(proc.as_fd()).into_iter().filter(is_other).filter_map(still).collect()
     }
 
+    /// Kills all that lives in the box beside us and the processes of these marks, which are ours. Whether nobody is left.
+    ///
+    /// Asked of the kernel, which knows all of them at one moment. A list does not: who forks and ends, again and again, may be
+    /// on none. Where others come into the box from outside, a list is all there is.
+    pub(crate) fn clear_out<'a>(&self, spared: impl Iterator<Item = &'a Mark>) -> io::Result<bool> {
+        let spared: Vec<&str> =
+            spared.filter_map(|mark| Some(mark.directory.as_ref()?.name.as_str())).collect();
+        if self.enclosed && self.exempt.is_empty() {
+            let left = process::has_children()?;
+            if left {
+                process::signal_all(libc_sigkill())?;
+            }
+            return Ok(!left);
+        }
+        let others = self.others();
+        others.iter().try_for_each(|&(pid, _)| process::signal_pid(pid, libc_sigkill()))?;
+        let inhabited = self.inhabited(&spared)?;
+        inhabited.iter().try_for_each(Directory::kill)?;
+        Ok(others.is_empty() && inhabited.is_empty())
+    }
+
+    /// The directories of commands in which somebody lives, but for some.
+    fn inhabited(&self, spared: &[&str]) -> io::Result<Vec<Directory>> {
+        let Some(tree) = self.tree.as_ref().filter(|_| self.tracking == Tracking::Cgroup && self.enclosed)
+        else {
+            return Ok(Vec::new());
+        };
+        let list = openat(tree, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&list)? {
+            let entry = entry?;
+            let Some(name) = command_dir(entry.file_name()).filter(|name| !spared.contains(name)) else {
+                continue;
+            };
+            let directory = Directory::open(tree.as_fd(), name.to_owned())?;
+            if directory.populated() {
+                found.push(directory);
+            }
+        }
+        Ok(found)
+    }
+
     /// Whether everybody in the box beside us waits for something, all at one moment. Each is looked at twice: who waited
     /// both times and was given no CPU in between waited all the while, so there is a moment between the looks at which
     /// all did.
@@ -284,11 +329,7 @@ impl Tracker {
         let list = openat(tree, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         for entry in Dir::read_from(&list).ok()? {
             let entry = entry.ok()?;
-            // Commands' own directories begin with an `e`, and files of the kernel's have a dot in their names.
-            let name = entry.file_name().to_str().ok()?;
-            if !name.starts_with('e') || name.contains('.') {
-                continue;
-            }
+            let Some(name) = command_dir(entry.file_name()) else { continue };
             let Ok(dir) = openat(tree, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
                 continue;
             };
@@ -389,6 +430,10 @@ impl Mark {
 impl Directory {
     fn make(tree: BorrowedFd<'_>, name: String) -> io::Result<Directory> {
         mkdirat(tree, name.as_str(), Mode::from_raw_mode(0o755))?;
+        Directory::open(tree, name)
+    }
+
+    fn open(tree: BorrowedFd<'_>, name: String) -> io::Result<Directory> {
         let dir = openat(tree, name.as_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let read = OFlags::RDONLY | OFlags::CLOEXEC;
         let cpu = openat(&dir, "cpu.stat", read, Mode::empty()).ok();
@@ -412,6 +457,11 @@ impl Directory {
         rustix::io::write(&file, b"1")?;
         Ok(())
     }
+}
+
+/// Commands' own directories begin with an `e`, and files of the kernel's have a dot in their names.
+fn command_dir(name: &CStr) -> Option<&str> {
+    name.to_str().ok().filter(|name| name.starts_with('e') && !name.contains('.'))
 }
 
 fn libc_sigkill() -> i32 {
@@ -471,16 +521,40 @@ fn pids(proc: BorrowedFd<'_>) -> Vec<i32> {
     entries.filter_map(|entry| number(entry.ok()?.file_name())).collect()
 }
 
-/// What a process does, and who its parent is: nobody (0) if that one is outside.
+/// What a process does, and who its parent is: nobody (0) if that one is outside. One whose first thread has ended lives on in
+/// the others, though the kernel calls it dead: it stands still if they do, and else is at work.
 fn state_of(proc: BorrowedFd<'_>, pid: i32) -> Option<(u8, i32)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = openat(proc, format!("{pid}/stat"), flags, Mode::empty()).ok()?;
-    let mut buffer = [0; 128];
+    let mut buffer = [0; STAT_BYTES];
     let n = rustix::io::read(&file, &mut buffer[..]).ok()?;
+    let (state, parent, threads) = facts(&buffer[..n])?;
+    if !is_dead(state) || threads <= 1 {
+        return Some((state, parent));
+    }
+    let tasks =
+        openat(proc, format!("{pid}/task"), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let states = pids(tasks.as_fd()).into_iter().filter_map(|tid| {
+        let file = openat(&tasks, format!("{tid}/stat"), flags, Mode::empty()).ok()?;
+        let n = rustix::io::read(&file, &mut buffer[..]).ok()?;
+        facts(&buffer[..n]).map(|(state, ..)| state)
+    });
+    let living: Vec<u8> = states.filter(|&state| !is_dead(state)).collect();
+    let still = living.iter().all(|state| matches!(state, b'T' | b't'));
+    Some((if still { b'T' } else { b'R' }, parent))
+}
+
+/// State, parent and number of threads, as `/proc/PID/stat` tells them.
+fn facts(stat: &[u8]) -> Option<(u8, i32, u32)> {
     // The name may hold anything but is at most 64 bytes; the state stands after its last parenthesis.
-    let at = buffer[..n].iter().rposition(|&byte| byte == b')')?;
-    let mut words = std::str::from_utf8(buffer[..n].get(at + 2..)?).ok()?.split(' ');
-    Some((*words.next()?.as_bytes().first()?, words.next()?.parse().ok()?))
+    let at = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut words = std::str::from_utf8(stat.get(at + 2..)?).ok()?.split_ascii_whitespace();
+    let (state, parent) = (*words.next()?.as_bytes().first()?, words.next()?.parse().ok()?);
+    Some((state, parent, words.nth(15)?.parse().ok()?))
+}
+
+fn is_dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
 }
 
 /// A thread, and how often it was given a CPU and gave it back.
@@ -498,7 +572,12 @@ fn waiting_threads(proc: BorrowedFd<'_>, pid: i32, threads: &mut Vec<Turns>) -> 
         let file = openat(&tasks, format!("{tid}/status"), flags, Mode::empty()).ok()?;
         let mut status = vec![0; STATUS_BYTES];
         let n = rustix::io::read(&file, &mut status[..]).ok()?;
-        threads.push((tid, waiting_turns(&String::from_utf8_lossy(&status[..n]))?));
+        let status = String::from_utf8_lossy(&status[..n]);
+        if status.lines().any(|line| line.starts_with("State:\tZ") || line.starts_with("State:\tX")) {
+            // A thread that has ended, and the others go on.
+            continue;
+        }
+        threads.push((tid, waiting_turns(&status)?));
     }
     Some(())
 }
@@ -514,9 +593,20 @@ fn waiting_turns(status: &str) -> Option<u64> {
     Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
 }
 
-/// A zombie has no namespaces any more, so only the living are found.
+/// A zombie has no namespaces any more, so only the living are found; one whose first thread alone has ended, by the others.
 fn all_tagged(proc: BorrowedFd<'_>, tag: &[u8]) -> Vec<i32> {
-    pids(proc).into_iter().filter(|&pid| tag_of(proc, pid).is_ok_and(|found| found == tag)).collect()
+    let is_tagged = |pid: i32| match tag_of(proc, pid) {
+        Ok(found) => found == tag,
+        Err(_) => {
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty());
+            tasks.is_ok_and(|tasks| {
+                let mut threads = pids(tasks.as_fd()).into_iter();
+                threads.any(|tid| tag_of(tasks.as_fd(), tid).is_ok_and(|found| found == tag))
+            })
+        }
+    };
+    pids(proc).into_iter().filter(|&pid| is_tagged(pid)).collect()
 }
 
 fn descendants(leader: i32) -> Vec<i32> {
@@ -541,11 +631,8 @@ fn living_state(pid: i32) -> Option<u8> {
 }
 
 fn living_parent(pid: i32) -> Option<(i32, i32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z" && state != "X").then_some((pid, parent))
+    let (state, parent, threads) = facts(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    (!is_dead(state) || threads > 1).then_some((pid, parent))
 }
 
 #[cfg(test)]

@@ -212,6 +212,17 @@ pub fn signal_pid(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
+/// Sends a signal to every process that we may send one to, but us and the first of our namespace: all at one moment, so that
+/// nobody escapes by forking. That there is none is no error.
+pub fn signal_all(signal: i32) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    if unsafe { libc::kill(-1, signal) } != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) };
+    }
+    Ok(())
+}
+
 /// Sends a signal to a process group. One that is gone already is no error.
 pub fn signal_group(group: i32, signal: i32) -> io::Result<()> {
     let target = Pid::from_raw(group).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;

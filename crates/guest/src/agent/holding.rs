@@ -207,8 +207,9 @@ impl Agent {
         }
         let mut ready = true;
         if hold.wish.kill {
-            ready = others.is_empty();
-            others.iter().for_each(|&(pid, _)| signal(pid, rustix::process::Signal::KILL));
+            let zygotes = self.zygotes.values().flat_map(|z| [Some(&z.process), z.spare.as_ref()]).flatten();
+            ready = self.tracker.clear_out(zygotes.map(|process| &process.mark))?;
+            others.retain(|_| !ready);
         } else if let Some(still) = frozen {
             ready = still;
             // Those that came and went until all stood still.
@@ -316,7 +317,7 @@ impl Agent {
             self.landlock = Some(walls()?);
         }
         if restacked {
-            self.scratch = Scratch::look();
+            self.scratch = std::mem::take(&mut self.scratch).renewed();
         }
         if after == After::Renewed {
             self.check_zygotes(true)?;

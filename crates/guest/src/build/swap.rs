@@ -36,7 +36,7 @@ pub(super) fn replace_root(
     let attached = on("the new root", mount::attach(new, old.as_fd()));
     let is_attached = attached.is_ok();
     let done = attached
-        .and_then(|()| move_all(old.as_fd(), new, moved, &mut way_back))
+        .and_then(|()| move_all(old.as_fd(), new, (moved, volumes.1), &mut way_back))
         .and_then(|()| leave_all(new, leaves, &mut way_back))
         .and_then(|()| attach_as(new, volumes))
         .and_then(|()| match read_only_root {
@@ -67,12 +67,14 @@ pub(super) fn replace_root(
 fn move_all<'a>(
     old: BorrowedFd<'a>,
     new: BorrowedFd<'_>,
-    paths: &'a [String],
+    (paths, box_root): (&'a [String], Option<u32>),
     way_back: &mut Vec<Moved<'a>>,
 ) -> StepResult {
     for path in paths {
         let Some(mounted) = on(path, mount::mounted_at(old, path))? else { continue };
-        let place = on(path, mount::find_or_make_dir(new, path))?;
+        let find = || on(path, mount::find_or_make_dir(new, path));
+        // An image need not have it, and what is made in the box's root is the box's.
+        let place = find().or_else(|_| as_box_root(box_root, find))?;
         on(path, mount::attach(mounted.as_fd(), place.as_fd()))?;
         way_back.push((mounted, old, path));
     }
@@ -95,10 +97,16 @@ fn leave_all<'a>(new: BorrowedFd<'a>, paths: &[&'a str], way_back: &mut Vec<Move
 /// Attaches volumes to a root that is not in force yet. What is made for them there is made by the root of the box: where owners
 /// are shifted, that of the host is nobody.
 fn attach_as(new: BorrowedFd<'_>, (volumes, box_root): (&[(String, OwnedFd)], Option<u32>)) -> StepResult {
-    let Some(id) = box_root.filter(|_| !volumes.is_empty()) else { return attach_volumes(new, volumes) };
+    as_box_root(box_root.filter(|_| !volumes.is_empty()), || attach_volumes(new, volumes))
+}
+
+/// Does something to files as the root of the box, where that is another user than ours.
+fn as_box_root<T>(box_root: Option<u32>, work: impl FnOnce() -> Result<T, Stumble>) -> Result<T, Stumble> {
+    let Some(id) = box_root else { return work() };
     let lent = identity::set_fs_user(id, id).and_then(|()| caps::raise_permitted());
-    let done = on("root of the box", lent).and_then(|()| attach_volumes(new, volumes));
-    done.and(on("root again", identity::set_fs_user(0, 0).and_then(|()| caps::raise_permitted())))
+    let done = on("root of the box", lent).and_then(|()| work());
+    let back = on("root again", identity::set_fs_user(0, 0).and_then(|()| caps::raise_permitted()));
+    done.and_then(|done| back.map(|()| done))
 }
 
 /// Moves back what was moved, as much of it as goes. The first that does not is told.

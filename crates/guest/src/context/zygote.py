@@ -15,6 +15,7 @@ def wait(names, directory):
              'operator', 'random', 're', 'string', 'tempfile', 'traceback', 'typing')
     PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
     LANDLOCK_RESTRICT_SELF = 446
+    SET_ROBUST_LIST, GET_ROBUST_LIST = {'x86_64': (273, 274), 'aarch64': (99, 100)}.get(os.uname().machine, (None, None))
     RT_SIGACTION = {'x86_64': 13, 'aarch64': 134}.get(os.uname().machine)
     # Its words come in another order on each kind of machine.
     CLONE = {'x86_64': lambda place: (56, AS_A_SIBLING, 0, 0, place, 0),
@@ -106,27 +107,46 @@ def wait(names, directory):
         return message.split(), descriptors
 
     def thread_number():
-        """Where the C library keeps the number of this thread, if the kernel can tell and nothing else runs in here: what it
-        does for other threads when it forks is then not missed."""
+        """Where the C library keeps the number of this thread, if the kernel can tell."""
         place = ctypes.c_ulong(0)
         if library.prctl(PR_GET_TID_ADDRESS, ctypes.addressof(place), 0, 0, 0) != 0 or not place.value:
             return None
-        known = ctypes.c_int.from_address(place.value).value == os.getpid()
-        return place.value if known and len(os.listdir('/proc/self/task')) == 1 else None
+        return place.value if ctypes.c_int.from_address(place.value).value == os.getpid() else None
 
-    def sibling():
-        """A fork whose parent is ours: what fork() does, but for that. 0 in the fork."""
-        python.PyOS_BeforeFork()
-        made = python.syscall(*clone)
-        if made == 0:
-            python.PyOS_AfterFork_Child()
-        else:
-            python.PyOS_AfterFork_Parent()
-        return made
+    def siblings():
+        """What makes a fork whose parent is ours: what fork() does, but for that. 0 in the fork. None: it cannot be done here."""
+        place = thread_number()
+        if place is None or CLONE is None:
+            return None
+        python = ctypes.PyDLL(None)
+        try:
+            syscall, before, in_fork, after = (python.syscall, python.PyOS_BeforeFork, python.PyOS_AfterFork_Child,
+                                               python.PyOS_AfterFork_Parent)
+        except AttributeError:
+            return None
+        words = [ctypes.c_long(word) for word in CLONE(place)]
+        # The kernel forgets in the fork which locks are to be given back when it dies.
+        head, size = ctypes.c_ulong(0), ctypes.c_ulong(0)
+        if call(GET_ROBUST_LIST, 0, ctypes.addressof(head), ctypes.addressof(size)) != 0:
+            return None
+        robust = [ctypes.c_long(word) for word in (SET_ROBUST_LIST, head.value, size.value)]
+
+        def sibling():
+            before()
+            made = syscall(*words)
+            if made == 0:
+                syscall(*robust)
+                in_fork()
+            else:
+                after()
+            return made
+
+        return sibling
 
     def fork(descriptors):
         """Whether we are the fork. It is the guest's child and not ours."""
-        if clone is None:
+        # What the C library does for other threads when it forks is not missed where there are none.
+        if sibling is None or len(os.listdir('/proc/self/task')) != 1:
             return fork_twice(descriptors)
         if sibling() == 0:
             return True
@@ -199,9 +219,7 @@ def wait(names, directory):
         if 'multiprocessing.process' in sys.modules:
             loaded('multiprocessing.process').current_process().authkey = os.urandom(32)
 
-    python, clone, place = ctypes.PyDLL(None), None, thread_number()
-    if place is not None and sys.version_info >= (3, 7) and CLONE is not None:
-        clone = [ctypes.c_long(word) for word in CLONE(place)]
+    sibling = siblings()
     say('ready', '%d.%d.%d' % sys.version_info[:3])
     while True:
         words, descriptors = receive(line)

@@ -226,7 +226,7 @@ pub(super) fn first_name(engine: &str) -> String {
 }
 
 /// Whether a layer is a directory of the host, which its owner may change.
-fn is_outside(name: &str) -> bool {
+pub(crate) fn is_outside(name: &str) -> bool {
     name.starts_with("dir:") || layers::engine_of(name).is_some()
 }
 

@@ -34,7 +34,7 @@ use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, livi
 use crate::runtime::start::{self, Failed, Parcel, Swapped, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken};
 use crate::snapshot::records::Method;
-use crate::snapshot::{self, MemoryTop, Tree, layers};
+use crate::snapshot::{self, MemoryTop, Tree, layers, shelf};
 use crate::spec::{SandboxInfo, SandboxState};
 
 fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
@@ -600,7 +600,9 @@ impl Native {
 /// write to is not; and a top in memory would be kept from being freed by whatever lives on.
 fn begins_anew(record: &BoxRecord, chain: &[String]) -> bool {
     let stays = record.pending.is_none() && record.mounted == chain && record.info.chain == chain;
+    // A directory of the host is its owner's to change, and a root that stays shows what it has seen of it.
     stays
+        && !chain.iter().any(|name| shelf::is_outside(name))
         && record.spec.limits.disk_bytes.is_none()
         && record.spec.volumes.iter().all(|volume| volume.read_only)
 }
