@@ -218,6 +218,8 @@ impl Agent {
     fn new(built: Built) -> Result<Agent> {
         let Built { start, proc, devpts, knobs, namespaces, top } = built;
         let mut fds = start.fds;
+        // An engine executes others in its containers, and without walls all the world is beside us.
+        let is_own_building = start.plan.spawns() && std::process::id() == 1;
         let config = start.plan.guest;
         let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         descriptor::fill_stdio(null.as_fd())?;
@@ -247,8 +249,7 @@ impl Agent {
         if config.apart.is_some() {
             tracker = tracker.bridged();
         }
-        if !namespaces.is_empty() {
-            // A box of our own building.
+        if is_own_building {
             tracker = tracker.enclosed();
         }
         let tops = top.map(|top| (tracker.generation(), top)).into_iter().collect();
@@ -271,7 +272,7 @@ impl Agent {
             zygotes: BTreeMap::new(),
             next_zygote: 1,
             touched: false,
-            scratch: if namespaces.is_empty() { Scratch::default() } else { Scratch::look() },
+            scratch: if is_own_building { Scratch::look() } else { Scratch::default() },
             answered: Vec::new(),
             context_names: 0,
             tracker,
