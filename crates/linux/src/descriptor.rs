@@ -175,11 +175,24 @@ pub fn lock_for_life(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
 
 /// Whether somebody holds the lock of the file. A file that is not there is held by nobody.
 pub fn is_locked(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    let fd = match fs::openat(dir, name, fs::OFlags::RDONLY | fs::OFlags::CLOEXEC, fs::Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(false),
-        other => other?,
-    };
-    match fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+    open_if_there(dir, name)?.map_or(Ok(false), |fd| has_lock(fd.as_fd()))
+}
+
+/// Both at once: whether somebody holds the lock of the file, and whether somebody has set its mark.
+pub fn is_locked_and_marked(dir: BorrowedFd<'_>, name: &str) -> io::Result<(bool, bool)> {
+    let Some(fd) = open_if_there(dir, name)? else { return Ok((false, false)) };
+    Ok((has_lock(fd.as_fd())?, has_mark(fd.as_fd())?))
+}
+
+fn open_if_there(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
+    match fs::openat(dir, name, fs::OFlags::RDONLY | fs::OFlags::CLOEXEC, fs::Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+fn has_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match fs::flock(fd, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(e) => Err(e.into()),
@@ -199,10 +212,10 @@ pub fn mark(fd: BorrowedFd<'_>, set: bool) -> io::Result<()> {
 
 /// Whether somebody has set the mark of the file. A file that is not there has none.
 pub fn is_marked(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    let fd = match fs::openat(dir, name, fs::OFlags::RDONLY | fs::OFlags::CLOEXEC, fs::Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(false),
-        other => other?,
-    };
+    open_if_there(dir, name)?.map_or(Ok(false), |fd| has_mark(fd.as_fd()))
+}
+
+fn has_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_RDLCK);
     // SAFETY: the descriptor is open, and the pointer is to a live flock of ours.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } {

@@ -12,6 +12,7 @@ pub mod caps;
 pub mod cgroup;
 pub mod content;
 pub mod descriptor;
+pub mod handle;
 pub mod identity;
 pub mod ipc;
 pub mod landlock;

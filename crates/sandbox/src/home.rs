@@ -27,6 +27,7 @@
 //! another machine holds no lock here; whoever runs it there is asked.
 
 mod info;
+mod known;
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,6 +40,7 @@ use glasshouse_linux::{descriptor, tree};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::spec::{SandboxInfo, SandboxState};
 pub(crate) use info::{BoxRecord, Given, Pending, variables};
+use known::{Known, Seen};
 
 /// How many boxes can have a range of uids at once.
 const UID_SLOTS: u32 = 16_384;
@@ -63,6 +65,7 @@ type Asked = Box<dyn Fn(&str) -> bool + Send + Sync>;
 pub(crate) struct Home {
     path: PathBuf,
     elsewhere: Arc<OnceLock<Elsewhere>>,
+    known: Arc<Known>,
 }
 
 impl std::fmt::Debug for Home {
@@ -124,7 +127,7 @@ impl Home {
             fs::set_permissions(&path, closed)
                 .context(format_args!("close {} to other users", path.display()))?;
         }
-        Ok(Home { path, elsewhere: Arc::default() })
+        Ok(Home { path, elsewhere: Arc::default(), known: Arc::default() })
     }
 
     /// Says who is asked about boxes on other machines. The first one who says so counts.
@@ -241,13 +244,28 @@ impl Home {
 
     /// Whether a box of this machine lives, and is not paused.
     pub(crate) fn is_running(&self, id: &str) -> Result<bool> {
-        let dir = match File::open(self.box_dir(id)) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            opened => opened.context(format_args!("open box {id}"))?,
-        };
-        let locked = descriptor::is_locked(dir.as_fd(), "alive").context(format_args!("look at box {id}"))?;
-        let marked = || descriptor::is_marked(dir.as_fd(), "alive").context(format_args!("look at box {id}"));
-        Ok(locked && !marked()?)
+        let (locked, marked) = self.lock_and_mark(id)?;
+        Ok(locked && !marked)
+    }
+
+    /// Whether a process of the box lives, and whether nothing else in it runs.
+    fn life(&self, id: &str) -> Result<(bool, bool)> {
+        match self.lock_and_mark(id)? {
+            (false, _) if self.is_far(id) => Ok((self.is_alive(id)?, self.is_paused(id)?)),
+            life => Ok(life),
+        }
+    }
+
+    /// What the first process of a box on this machine has done to its file of life.
+    fn lock_and_mark(&self, id: &str) -> Result<(bool, bool)> {
+        match File::open(self.box_dir(id)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((false, false)),
+            opened => {
+                let dir = opened.context(format_args!("open box {id}"))?;
+                let found = descriptor::is_locked_and_marked(dir.as_fd(), "alive");
+                found.context(format_args!("look at box {id}"))
+            }
+        }
     }
 
     /// Whether the first process of a box says that nothing else in it runs.
@@ -388,6 +406,7 @@ impl Home {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             renamed => renamed.context(format_args!("take {} away", from.display()))?,
         }
+        self.known.forget(id);
         match info {
             Some(info) => {
                 let slot = info.uid_base.map(|base| ((base - UID_FIRST) / UID_RANGE).to_string());
@@ -442,7 +461,17 @@ impl Home {
 
     /// Writes a record beside the one that counts. Only whoever holds the box's lock.
     pub(crate) fn prepare_record(&self, record: &BoxRecord) -> Result<()> {
-        write_private(&self.box_dir(&record.info.id).join("box.json~"), &record.to_json().to_string())
+        let (id, path) = (&record.info.id, self.box_dir(&record.info.id).join("box.json~"));
+        write_private(&path, &record.to_text()?)?;
+        // Of one that was read before, all is as it would be read again.
+        if self.known.has(id)
+            && let Some(seen) = Seen::at(&path)
+        {
+            let mut record = record.clone();
+            record.info.state = record.info.state.as_written();
+            self.known.keep(id, seen, record);
+        }
+        Ok(())
     }
 
     /// The record that was prepared is the one that counts.
@@ -460,11 +489,10 @@ impl Home {
     /// All that is on record of a box; `None` if it never became one.
     pub(crate) fn read_record(&self, id: &str) -> Result<Option<BoxRecord>> {
         let Some(mut record) = self.read_written(id)? else { return Ok(None) };
-        if self.is_alive(id)? {
-            record.info.state = match self.is_paused(id)? {
-                true => SandboxState::Paused,
-                false => SandboxState::Running,
-            };
+        match self.life(id)? {
+            (true, true) => record.info.state = SandboxState::Paused,
+            (true, false) => record.info.state = SandboxState::Running,
+            (false, _) => {}
         }
         Ok(Some(record))
     }
@@ -472,6 +500,11 @@ impl Home {
     /// The same as it was written: whether the box lives is not asked, and its state says nothing.
     pub(crate) fn read_written(&self, id: &str) -> Result<Option<BoxRecord>> {
         let path = self.box_dir(id).join("box.json");
+        // Before it is read: one that replaces it meanwhile is not taken for it.
+        let seen = Seen::at(&path);
+        if let Some(record) = seen.as_ref().and_then(|seen| self.known.get(id, seen)) {
+            return Ok(Some(record));
+        }
         let text = match fs::read(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.context(format_args!("read {}", path.display()))?,
@@ -483,7 +516,11 @@ impl Home {
             )
         };
         let value = serde_json::from_slice(&text).map_err(|_| broken())?;
-        BoxRecord::from_json(&value).ok_or_else(broken).map(Some)
+        let record = BoxRecord::from_json(&value).ok_or_else(broken)?;
+        if let Some(seen) = seen.filter(|seen| Seen::at(&path).as_ref() == Some(seen)) {
+            self.known.keep(id, seen, record.clone());
+        }
+        Ok(Some(record))
     }
 }
 

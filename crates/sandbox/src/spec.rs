@@ -356,6 +356,14 @@ impl SandboxState {
         }
     }
 
+    /// What is left of it on the disk, where nobody writes down whether a box lives.
+    pub(crate) fn as_written(self) -> SandboxState {
+        match self {
+            SandboxState::Stopped => SandboxState::Stopped,
+            _ => SandboxState::Dead,
+        }
+    }
+
     /// Whether its first process lives.
     pub fn is_alive(self) -> bool {
         matches!(self, SandboxState::Running | SandboxState::Paused)

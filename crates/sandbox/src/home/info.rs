@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::spec::{Level, LimitInForce, Limits, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState, Volume};
 use crate::task::TaskInfo;
 use crate::tools::ToolsSpec;
@@ -43,19 +44,42 @@ pub(crate) struct Pending {
     pub(crate) seals: Option<String>,
 }
 
+/// Puts the members of an object into words, one after the other: a tree of values would be made only to be written.
+macro_rules! put {
+    ($text:ident, $($name:literal: $value:expr),* $(,)?) => {
+        $(
+            $text.extend_from_slice(concat!("\"", $name, "\":").as_bytes());
+            serde_json::to_writer(&mut $text, &$value)?;
+            $text.push(b',');
+        )*
+    };
+}
+
 impl BoxRecord {
-    pub(crate) fn to_json(&self) -> Value {
-        let mut value = info_to_json(&self.info);
-        value["spec"] = spec_to_json(&self.spec);
-        let Given { env, user, cwd } = &self.given;
-        value["mounted"] = json!(self.mounted);
-        value["given"] = json!({ "env": env, "user": user, "cwd": cwd });
+    /// As it is written.
+    pub(crate) fn to_text(&self) -> Result<String> {
+        let unspoken = |e: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::Failed, format!("cannot put box {} on record: {e}", self.info.id))
+        };
+        let mut text = vec![b'{'];
+        self.put_all(&mut text).map_err(|e| unspoken(&e))?;
+        end(&mut text);
+        String::from_utf8(text).map_err(|e| unspoken(&e))
+    }
+
+    fn put_all(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        put_info(text, &self.info)?;
+        text.extend_from_slice(b"\"spec\":{");
+        put_spec(text, &self.spec)?;
+        end(text);
+        text.push(b',');
+        let (mut text, Given { env, user, cwd }) = (text, &self.given);
+        put!(text, "mounted": self.mounted, "given": json!({ "env": env, "user": user, "cwd": cwd }));
         if let Some(pending) = &self.pending {
-            value["pending"] = json!({
-                "generation": pending.generation, "chain": pending.chain, "seals": pending.seals,
-            });
+            let Pending { generation, chain, seals } = pending;
+            put!(text, "pending": json!({ "generation": generation, "chain": chain, "seals": seals }));
         }
-        value
+        Ok(())
     }
 
     pub(crate) fn from_json(value: &Value) -> Option<BoxRecord> {
@@ -93,22 +117,30 @@ fn map(value: &Value) -> Option<BTreeMap<String, String>> {
     value.as_object()?.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-fn spec_to_json(spec: &SandboxSpec) -> Value {
+/// Ends an object, whose last member has a comma behind it.
+fn end(text: &mut Vec<u8>) {
+    text.pop();
+    text.push(b'}');
+}
+
+fn put_spec(mut text: &mut Vec<u8>, spec: &SandboxSpec) -> serde_json::Result<()> {
     let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
     let limits = &spec.limits;
-    json!({
+    put!(text,
         "image": spec.image.to_string(), "runtime": spec.runtime.name(),
         "min_level": spec.min_level.map(Level::name),
-        "limits": {
+        "limits": json!({
             "memory_bytes": limits.memory_bytes, "cpus": limits.cpus, "pids": limits.pids,
             "disk_bytes": limits.disk_bytes, "output_bytes": limits.output_bytes,
             "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
-        },
+        }),
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
-        "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(), "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json),
-        "tools": spec.tools.to_json(), "redact": spec.redact, "engine_runtime": spec.engine_runtime,
+        "read_only": spec.read_only, "deterministic": spec.deterministic, "recording": spec.recording.name(),
+        "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json), "tools": spec.tools.to_json(),
+        "redact": spec.redact, "engine_runtime": spec.engine_runtime,
         "volumes": spec.volumes.iter().map(volume_to_json).collect::<Vec<_>>(),
-    })
+    );
+    Ok(())
 }
 
 fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
@@ -150,26 +182,24 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
     })
 }
 
-fn info_to_json(info: &SandboxInfo) -> Value {
-    let limits: Vec<Value> = info
-        .limits
-        .iter()
-        .map(|limit| {
-            json!({
-                "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
-            })
+fn put_info(mut text: &mut Vec<u8>, info: &SandboxInfo) -> serde_json::Result<()> {
+    let limit = |limit: &LimitInForce| {
+        json!({
+            "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
         })
-        .collect();
-    json!({
+    };
+    put!(text,
         "version": VERSION, "id": info.id, "name": info.name, "runtime": info.runtime.name(),
-        "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(), "root_image": info.root_image.to_string(),
-        "created_ms": info.created_ms, "pid": info.pid, "start_ticks": info.start_ticks, "limits": limits,
+        "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(),
+        "root_image": info.root_image.to_string(), "created_ms": info.created_ms, "pid": info.pid,
+        "start_ticks": info.start_ticks, "limits": info.limits.iter().map(limit).collect::<Vec<_>>(),
         "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
         "read_only": info.read_only, "deterministic": info.deterministic, "uncontrolled": info.uncontrolled,
-        "tracking": info.tracking, "uid_base": info.uid_base,
-        "stopped": info.state == SandboxState::Stopped, "chain": info.chain, "origin": info.origin,
-        "generation": info.generation, "recording": info.recording.name(), "task": info.task.as_ref().map(TaskInfo::to_json),
-    })
+        "tracking": info.tracking, "uid_base": info.uid_base, "stopped": info.state == SandboxState::Stopped,
+        "chain": info.chain, "origin": info.origin, "generation": info.generation,
+        "recording": info.recording.name(), "task": info.task.as_ref().map(TaskInfo::to_json),
+    );
+    Ok(())
 }
 
 fn info_from_json(value: &Value) -> Option<SandboxInfo> {
@@ -334,7 +364,8 @@ mod tests {
             let given = Given { env: spec.env.clone(), user: "u".into(), cwd: "/".into() };
             let mounted = vec!["top-b".to_owned()];
             let record = BoxRecord { info: info.clone(), spec: spec.clone(), given, mounted, pending };
-            assert_eq!(BoxRecord::from_json(&record.to_json()), Some(record));
+            let value = serde_json::from_str(&record.to_text().unwrap()).unwrap();
+            assert_eq!(BoxRecord::from_json(&value), Some(record));
         }
     }
 }
