@@ -21,7 +21,9 @@ use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags};
 use glasshouse_linux::rustix::io::Errno;
 use glasshouse_linux::seccomp::Filter;
 use glasshouse_linux::{caps, descriptor, identity, ipc, process, rustix};
-use glasshouse_protocol::plan::{FdRole, Namespace, Plan, Report, Side, Source, Step, StepFailure, Top};
+use glasshouse_protocol::plan::{
+    FdRole, Namespace, Plan, PlannedStep, Report, Side, Source, Step, StepFailure, Top,
+};
 use glasshouse_protocol::{Request, frame};
 
 use crate::startup::Startup;
@@ -171,14 +173,15 @@ pub(crate) fn restack(mut start: Startup) -> io::Result<()> {
             return fail(&start, index, &planned.step, stumble);
         }
     }
-    // It can go on. The host hears of it from the guest.
+    // It can go on, and need not ask the kernel for long which root it has. The host hears of it from the guest.
+    let number = |planned: &PlannedStep| match planned.step {
+        Step::Overlay { generation, .. } => Some(generation),
+        _ => None,
+    };
+    let generation = start.plan.steps.iter().find_map(number);
+    let release = Request::Release { restacked: true, renewed: false, generation };
     let mut bytes = Vec::new();
-    frame::put(
-        &mut bytes,
-        1,
-        frame::Kind::Request,
-        &serde_json::to_vec(&Request::Release { restacked: true, renewed: false })?,
-    );
+    frame::put(&mut bytes, 1, frame::Kind::Request, &serde_json::to_vec(&release)?);
     if let Some(guest) = start.fds.get(FdRole::Hold) {
         descriptor::send_with_fds(guest, &bytes, &[])?;
     }

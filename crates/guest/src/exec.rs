@@ -35,6 +35,9 @@ use crate::user::Account;
 /// A reader that the command waits for may be this far behind.
 pub(crate) const WINDOW_BYTES: u64 = 256 * 1024;
 
+/// More than the kernel writes about a process up to its memory.
+const STATUS_BYTES: usize = 8 * 1024;
+
 /// What is shown of code in lists.
 const LISTED_CHARS: usize = 200;
 
@@ -437,7 +440,12 @@ impl Exec {
 
 /// The largest resident size of a process that runs, since it began or had it counted anew.
 pub(crate) fn peak_bytes(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut buffer = [0; STATUS_BYTES];
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(format!("/proc/{pid}/status"), flags, rustix::fs::Mode::empty());
+    // All at once: read piece by piece, the kernel would write it anew for each.
+    let length = file.and_then(|file| rustix::io::read(&file, &mut buffer[..])).unwrap_or(0);
+    let status = String::from_utf8_lossy(&buffer[..length]);
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }

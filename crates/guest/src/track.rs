@@ -306,6 +306,14 @@ impl Tracker {
         generation
     }
 
+    /// Whoever gave the box another root says which one that is. It has to be another mount than the one before.
+    pub(crate) fn was_given(&self, generation: u64) {
+        let Some(mount) = mount::unique_number("/") else { return };
+        if self.root_seen.get().is_none_or(|(seen, _)| seen != mount) {
+            self.root_seen.set(Some((mount, generation)));
+        }
+    }
+
     /// The same, as its mounts tell. The first one, where they tell nothing.
     fn told_generation(&self) -> u64 {
         let Some(proc) = &self.proc else { return 0 };

@@ -39,6 +39,10 @@ pub struct ExecSpec {
     /// unless it is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<String>,
+    /// Start it only if nothing is at this path of the box; else the answer is `failed`, with `exists`. So whoever would have to
+    /// look first need not. An older guest refuses it as it does `carried`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_without: Option<String>,
     /// Signals already sent to the command are its own affair; this is what the caller calls it.
     pub label: Option<String>,
 }

@@ -123,6 +123,9 @@ pub enum Request {
         /// nothing to it. Since version 6.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         renewed: bool,
+        /// With `restacked`, from whoever gave the box that root: its number. Without it, the guest reads it off its mounts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
     },
     /// Stop everything that runs in the box, until `resume`. Commands and file operations are refused meanwhile. Reply: `ok`,
     /// when nothing moves, also if it was so before. Since version 3.

@@ -59,7 +59,7 @@ impl Agent {
         let Some(connection) = self.connections[n].take() else { return Ok(()) };
         if self.hold.as_ref().is_some_and(|hold| hold.connection == n) {
             // Nobody can tell how far it came: the root is looked at anew.
-            self.release(After::Restacked)?;
+            self.release(After::Restacked(None))?;
         }
         // Who walks for it finds nobody to tell it to; whoever is given its number next has nothing to do with that.
         self.walk.take_if(|walk| walk.is_for(n));
@@ -171,8 +171,8 @@ impl Agent {
             }
             Request::Top { generation } => self.keep_top(n, generation),
             Request::Walk => self.walk(n, stream)?,
-            Request::Release { restacked, renewed } => {
-                self.released_by(n, stream, After::said(restacked, renewed))?;
+            Request::Release { restacked, renewed, generation } => {
+                self.released_by(n, stream, After::said(restacked, renewed, generation))?;
             }
             Request::Shutdown => {
                 self.end_all(Killer::Destroy);

@@ -43,6 +43,11 @@ impl Agent {
     }
 
     pub(super) fn exec(&mut self, n: usize, stream: u32, spec: &ExecSpec) -> Result<()> {
+        if let Some(path) = spec.only_without.as_ref().filter(|path| is_there(path)) {
+            let message = format!("{path} is there, and the command was to be started only without it");
+            self.fail(n, stream, FailureKind::Exists, &message);
+            return Ok(());
+        }
         self.touch()?;
         if let glasshouse_protocol::Program::Code(code) = &spec.program {
             return self.run_code(n, stream, spec, code);
@@ -483,6 +488,12 @@ fn hold(epoll: &OwnedFd, held: &mut Vec<Option<OwnedFd>>, output: Output) -> Res
     watch(epoll, output.fd.as_fd(), Cause::Held(slot))?;
     held[slot] = Some(output.fd);
     Ok(())
+}
+
+/// Whether anything is at a path. In doubt there is.
+fn is_there(path: &str) -> bool {
+    use rustix::io::Errno;
+    !matches!(rustix::fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR))
 }
 
 /// Whether nothing more can be written to the root.

@@ -58,17 +58,17 @@ pub(super) struct Wish {
 pub(super) enum After {
     /// What it had.
     AsBefore,
-    /// Another root, unless whoever was to give it one was killed before he did.
-    Restacked,
+    /// Another root, unless whoever was to give it one was killed before he did. He may have said which one it is.
+    Restacked(Option<u64>),
     /// The root that it had, to which nothing was written, and nothing of what ran.
     Renewed,
 }
 
 impl After {
     /// As whoever lets the box go says it.
-    pub(super) fn said(restacked: bool, renewed: bool) -> After {
+    pub(super) fn said(restacked: bool, renewed: bool, generation: Option<u64>) -> After {
         match (restacked, renewed) {
-            (true, _) => After::Restacked,
+            (true, _) => After::Restacked(generation),
             (false, true) => After::Renewed,
             (false, false) => After::AsBefore,
         }
@@ -166,7 +166,8 @@ impl Agent {
                 self.kill(id, Exit::Killed { by: Killer::Reset })?;
             }
         }
-        self.settle_hold()
+        // Whether they are gone, or stand still, is looked at when this turn's events are dealt with.
+        Ok(())
     }
 
     /// Goes on with a hold that waits for processes.
@@ -176,7 +177,8 @@ impl Agent {
         }
         let Some(hold) = self.hold.as_mut() else { return Ok(()) };
         let Some(until) = hold.until else { return Ok(()) };
-        let mut others = self.tracker.others();
+        // Whoever kills looks for himself: to list processes takes the kernel longer than all the rest.
+        let mut others = if hold.wish.kill { Vec::new() } else { self.tracker.others() };
         if let Some((settle_until, looks)) = hold.settle_until {
             hold.at_work = !others.is_empty() && !self.tracker.is_at_rest();
             let now = Instant::now();
@@ -209,7 +211,6 @@ impl Agent {
         if hold.wish.kill {
             let zygotes = self.zygotes.values().flat_map(|z| [Some(&z.process), z.spare.as_ref()]).flatten();
             ready = self.tracker.clear_out(zygotes.map(|process| &process.mark))?;
-            others.retain(|_| !ready);
         } else if let Some(still) = frozen {
             ready = still;
             // Those that came and went until all stood still.
@@ -300,11 +301,14 @@ impl Agent {
     /// Lets the box go on.
     pub(super) fn release(&mut self, after: After) -> Result<()> {
         let Some(hold) = self.hold.take() else { return Ok(()) };
-        let restacked = after == After::Restacked;
+        let restacked = matches!(after, After::Restacked(_));
         let begins_again = after != After::AsBefore && hold.wish.kill;
         if restacked && !self.tracker.root_is_whole() {
             // Whoever changed it was killed halfway. A box that ends is better than one that is neither this nor that.
             return Err(io::Error::other("the box's root was left half changed"));
+        }
+        if let After::Restacked(Some(generation)) = after {
+            self.tracker.was_given(generation);
         }
         if self.tops.len() > 1 {
             // What was written to another root is gone with that.

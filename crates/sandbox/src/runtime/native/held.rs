@@ -123,12 +123,12 @@ impl Held {
 
     /// Lets it go, without waiting for its word that it went.
     pub(super) fn let_go(&mut self, restacked: bool) -> Result<()> {
-        self.say(&Request::Release { restacked, renewed: false })
+        self.say(&Request::Release { restacked, renewed: false, generation: None })
     }
 
     /// Lets it go on as if it had just begun.
     pub(super) fn renew(mut self) -> Result<()> {
-        self.say(&Request::Release { restacked: false, renewed: true })?;
+        self.say(&Request::Release { restacked: false, renewed: true, generation: None })?;
         self.answer().map(drop)
     }
 
