@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use glasshouse_sandbox::{ExecSpec, Exit, NotStarted, RuntimeKind, Sandbox, SandboxSpec};
+use glasshouse_sandbox::{ErrorKind, ExecSpec, Exit, NotStarted, RuntimeKind, Sandbox, SandboxSpec};
 use glasshouse_tests::is_root;
 
 use crate::stage::{
@@ -29,6 +29,7 @@ on_every_runtime![
     no_program_at_all_is_not_started,
     words_that_no_kernel_takes_are_not_started,
     a_failed_start_leaves_no_trace,
+    what_is_to_run_only_without_a_file_is_not_started_beside_it,
 ];
 
 /// Checks that a command is not started, for this reason and with this code of a shell.
@@ -273,4 +274,18 @@ async fn a_failed_start_leaves_no_trace(sandbox: &Sandbox) {
     }
     assert_eq!(sandbox.execs().await.unwrap(), []);
     assert_eq!(stdout_of(sandbox, "echo still here").await, "still here\n");
+}
+
+async fn what_is_to_run_only_without_a_file_is_not_started_beside_it(sandbox: &Sandbox) {
+    let path = format!("{}/only", stdout_of(sandbox, "pwd").await.trim());
+    let spec = ExecSpec { only_without: Some(path.clone()), ..shell("touch only; echo ran") };
+    assert_eq!(text(&run(sandbox, spec.clone()).await.stdout), "ran\n");
+    let refused = sandbox.exec(spec).await.expect_err("the file is there");
+    assert_eq!(refused.kind(), ErrorKind::Exists, "{refused}");
+    // A link that leads nowhere is something, too, and what lies below a file is nothing.
+    stdout_of(sandbox, "rm only; ln -s nowhere only").await;
+    let below = ExecSpec { only_without: Some(format!("{path}/x")), ..shell("echo ran") };
+    assert_eq!(text(&run(sandbox, below).await.stdout), "ran\n");
+    let at = ExecSpec { only_without: Some(path), ..shell("echo ran") };
+    assert_eq!(sandbox.exec(at).await.expect_err("the link is there").kind(), ErrorKind::Exists);
 }

@@ -119,7 +119,7 @@ pub(super) fn events(pieces: mpsc::Receiver<Bytes>) -> Response {
     (EVENTS, HttpBody::from_stream(stream::unfold(pieces, next))).into_response()
 }
 
-/// From what a caller asks for to what the box is told.
+/// From what a caller asks for to what the box is told. To be started by [`super::Commands::exec`].
 pub(crate) async fn spec(room: &Room, request: RunCommandRequest, id: &str) -> Answer<ExecSpec> {
     let sandbox = &room.sandbox;
     let program = match (request.command, request.argv) {
@@ -142,7 +142,14 @@ pub(crate) async fn spec(room: &Room, request: RunCommandRequest, id: &str) -> A
         (Some(uid), Some(gid)) => Some(format!("{uid}:{gid}")),
         (None, Some(_)) => return Err(bad("INVALID_REQUEST_BODY", "a gid needs a uid")),
     };
-    let mut env = environment::of_commands(sandbox).await?;
+    let (mut env, only_without) = match room.commands.have_variables() {
+        true => (environment::of_commands(sandbox).await?, None),
+        // Most boxes have no file of them, which is not asked for first: see `Commands::exec`.
+        false => {
+            let (env, file) = environment::without_file(sandbox);
+            (env, Some(file))
+        }
+    };
     env.extend(request.envs.unwrap_or_default());
     let cwd = match request.cwd.filter(|cwd| !cwd.is_empty()) {
         // Where the host's image begins, only its user may be.
@@ -162,6 +169,7 @@ pub(crate) async fn spec(room: &Room, request: RunCommandRequest, id: &str) -> A
         background,
         kept_output_bytes: background.then_some(BACKGROUND_BYTES),
         label: Some(id.to_owned()),
+        only_without,
         ..ExecSpec::default()
     })
 }

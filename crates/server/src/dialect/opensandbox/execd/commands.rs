@@ -4,14 +4,17 @@
 //! background, and those that ended there meanwhile.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use glasshouse_sandbox::{
-    Error, Exec, ExecEvent, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, OutputStream, Program, Sandbox,
+    Error, ErrorKind, Exec, ExecEvent, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, OutputStream,
+    Program, Sandbox,
 };
 use tokio::sync::{mpsc, watch};
 
+use super::environment;
 use super::stream::{self, Event, Lines};
 use crate::clock::now_ms;
 use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PING};
@@ -20,6 +23,8 @@ use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PING};
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     known: Arc<Mutex<Known>>,
+    /// The box has had a file of variables, which has to be read for each of them.
+    variables: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +127,26 @@ impl Commands {
         Ok(receiver)
     }
 
+    /// Whether commands of this box have to be given variables that a file names.
+    pub(super) fn have_variables(&self) -> bool {
+        self.variables.load(Ordering::Relaxed)
+    }
+
+    /// Starts a command. If that may be done only where there is no file of variables, and there is one, the file is read.
+    pub(crate) async fn exec(&self, sandbox: &Sandbox, spec: ExecSpec) -> Result<Exec, Error> {
+        if spec.only_without.is_none() {
+            return sandbox.exec(spec).await;
+        }
+        match sandbox.exec(spec.clone()).await {
+            // An older guest does not know the condition.
+            Err(e) if matches!(e.kind(), ErrorKind::Exists | ErrorKind::Invalid) => {
+                self.variables.store(true, Ordering::Relaxed);
+                sandbox.exec(environment::with_file(sandbox, spec).await?).await
+            }
+            started => started,
+        }
+    }
+
     async fn begin(
         &self,
         sandbox: &Sandbox,
@@ -137,7 +162,7 @@ impl Commands {
             },
         };
         let background = spec.background;
-        let exec = sandbox.exec(spec).await?;
+        let exec = self.exec(sandbox, spec).await?;
         let command = Command::new(exec.id(), text, background, now_ms());
         locked(&self.known).by_id.insert(id.to_owned(), command.clone());
         Ok((command, exec))

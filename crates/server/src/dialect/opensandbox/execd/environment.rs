@@ -4,7 +4,7 @@
 //! commands a variable. Whoever makes a box may say which file that is.
 
 use axum::http::StatusCode;
-use glasshouse_sandbox::{ErrorKind, ExecSpec, Program, Sandbox};
+use glasshouse_sandbox::{Error, ErrorKind, ExecSpec, Program, Sandbox};
 
 use super::{bad, fault};
 use crate::dialect::opensandbox::create::ENV_FILE_LABEL;
@@ -16,18 +16,37 @@ type Variables = Vec<(String, String)>;
 
 /// What commands get beside the box's own variables.
 pub(super) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
+    let (mut variables, file) = without_file(sandbox);
+    variables.extend(of_file(sandbox, &file).await.map_err(fault)?);
+    Ok(variables)
+}
+
+/// The same but for those of the file, and which one that is.
+pub(super) fn without_file(sandbox: &Sandbox) -> (Variables, String) {
     let file = file_of(sandbox);
-    let mut variables = vec![
+    let variables = vec![
         ("OPENSANDBOX_ID".to_owned(), sandbox.id().to_owned()),
         ("EXECD_ENVS".to_owned(), file.to_owned()),
     ];
-    match sandbox.read_file(file, 0, Some(ENV_FILE_BYTES)).await {
-        Ok(bytes) => variables.extend(parse(&String::from_utf8_lossy(&bytes))),
-        Err(e) if e.kind() == ErrorKind::Gone => return Err(fault(e)),
-        // Nobody has written one, or it is none.
-        Err(_) => {}
+    (variables, file.to_owned())
+}
+
+/// A command that was to be started only without this file, with what the file says. Its own variables are stronger.
+pub(super) async fn with_file(sandbox: &Sandbox, mut spec: ExecSpec) -> Result<ExecSpec, Error> {
+    if let Some(file) = spec.only_without.take() {
+        let ours = without_file(sandbox).0.len();
+        spec.env.splice(ours..ours, of_file(sandbox, &file).await?);
     }
-    Ok(variables)
+    Ok(spec)
+}
+
+async fn of_file(sandbox: &Sandbox, file: &str) -> Result<Variables, Error> {
+    match sandbox.read_file(file, 0, Some(ENV_FILE_BYTES)).await {
+        Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
+        Err(e) if e.kind() == ErrorKind::Gone => Err(e),
+        // Nobody has written one, or it is none.
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// Where the file is: where the box's own variables say; else where the protocol has it, unless the box's user could not

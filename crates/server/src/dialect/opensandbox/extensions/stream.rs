@@ -105,9 +105,10 @@ async fn begin(room: &Room, first: First) -> Answer<(Exec, bool)> {
             let size = tty.map(|Window { cols, rows }| TtySize { rows: rows.max(1), cols: cols.max(1) });
             (spec.tty, spec.stdin) = (size, true);
             if spec.tty.is_some() && !spec.env.iter().any(|(name, _)| name == "TERM") {
-                spec.env.push(("TERM".to_owned(), "xterm-256color".to_owned()));
+                // Weaker than what the box's own file of variables says.
+                spec.env.insert(0, ("TERM".to_owned(), "xterm-256color".to_owned()));
             }
-            Ok((room.sandbox.exec(spec).await?, tty.is_some()))
+            Ok((room.commands.exec(&room.sandbox, spec).await?, tty.is_some()))
         }
         First::Attach { exec, from } => Ok((room.sandbox.attach(exec, from, true).await?, false)),
     }
