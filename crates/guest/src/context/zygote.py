@@ -13,6 +13,24 @@ def wait(names, directory):
     # What code often wants, and what telling an error takes.
     USUAL = ('bisect', 'collections', 'copy', 'datetime', 'functools', 'heapq', 'itertools', 'json', 'linecache', 'math',
              'operator', 'random', 're', 'string', 'tempfile', 'traceback', 'typing')
+    # A little of what code is made of.
+    REHEARSED = '''
+import sys
+class A(object):
+    """Text."""
+    def f(self, x=3, *rest, **names):
+        y = [i for i in range(x) if i % 2 == 0 and not i > 7]
+        for k, v in {'a': (1, 2.5), 'b': None}.items():
+            try:
+                y += [lambda z: z[0:1], k + '%s' % v]
+            except (ValueError, KeyError) as error:
+                raise RuntimeError(str(error))
+            while x:
+                x -= 1
+        return sum(y) if y else x
+assert A
+print(A().f(2) == 2)
+'''
     PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
     LANDLOCK_RESTRICT_SELF = 446
     SET_ROBUST_LIST, GET_ROBUST_LIST = {'x86_64': (273, 274), 'aarch64': (99, 100)}.get(os.uname().machine, (None, None))
@@ -90,6 +108,11 @@ def wait(names, directory):
             # Whoever opened it keeps a number that is nobody else's, and nothing behind it that forks would share.
             os.dup2(null, number, False)
     os.close(null)
+    # What Python sets up when it first compiles anything is set up once, and not in each fork.
+    import _ast
+    for flags in (0, _ast.PyCF_ONLY_AST):
+        compile(REHEARSED, '', 'exec', flags, True)
+    compile('0', '', 'eval', 0, True)
     gc.collect()
     if hasattr(gc, 'freeze'):
         gc.freeze()
