@@ -94,8 +94,11 @@ impl Contents {
     }
 
     fn keep(&mut self, hash: Hash, bytes: Vec<u8>) {
-        self.room.bytes = self.room.bytes.saturating_sub(bytes.len() as u64);
-        self.kept.insert(hash, bytes);
+        let length = bytes.len() as u64;
+        // Files that hold the same are kept once.
+        if self.kept.insert(hash, bytes).is_none() {
+            self.room.bytes = self.room.bytes.saturating_sub(length);
+        }
     }
 
     /// The hash of the first `size` bytes of a file. What is missing of them counts as zeros: the caller sees

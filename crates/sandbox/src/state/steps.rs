@@ -466,7 +466,8 @@ impl Changes {
             let differs = change.from.is_none() || change.what.content || change.what.kind;
             let mut text = None;
             if small && differs {
-                let bytes = self.kept.remove(&entry.content).or_else(|| read_whole(stack, node));
+                // A copy: other files may hold the same.
+                let bytes = self.kept.get(&entry.content).cloned().or_else(|| read_whole(stack, node));
                 text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                 self.texts_bytes += entry.size;
             }
