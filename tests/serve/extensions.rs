@@ -132,6 +132,40 @@ fn kernels_run_code_of_their_languages() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
 }
 
+/// The probe of the SDK: whether a port answers.
+const PROBE: &str = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/${JUPYTER_PORT:-44771}' && exit 0 || exit 1";
+
+#[test]
+fn a_box_is_ready_at_the_port_that_it_names() {
+    let server = Server::new();
+    let is_ready = |id: &str, envs: Value| {
+        let events = server.run(id, json!({ "command": PROBE, "envs": envs }));
+        events.last().unwrap()["type"] == "execution_complete"
+    };
+    let id = server.create(json!({}));
+    assert!(is_ready(&id, json!({})));
+    let id = server.create(json!({ "env": { "JUPYTER_PORT": "9999" } }));
+    assert!(is_ready(&id, json!({})), "the box's own variables");
+    assert!(is_ready(&id, json!({ "JUPYTER_PORT": "9998" })), "the command's");
+    server.lines(&id, "mkdir -p $(dirname $EXECD_ENVS); echo JUPYTER_PORT=9997 >> $EXECD_ENVS");
+    assert!(is_ready(&id, json!({})), "those of later commands");
+    let ports = server.get(&of(&id, "/ports")).json();
+    let ports: Vec<u64> =
+        ports["ports"].as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    assert!(!ports.contains(&44771), "{ports:?}");
+    // An entrypoint that opens it itself is not ready before that.
+    let own = "until test -e /tmp/go; do sleep 0.05; done; exec -a jupyter python3 -m http.server -b 127.0.0.1 44771";
+    let id = server.create(json!({ "entrypoint": ["bash", "-c", own] }));
+    assert!(!is_ready(&id, json!({})));
+    server.lines(&id, "touch /tmp/go");
+    while !is_ready(&id, json!({})) {}
+    assert!(
+        !server
+            .lines(&id, "exec 3<>/dev/tcp/127.0.0.1/44771; printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
+            .is_empty()
+    );
+}
+
 #[test]
 fn boxes_fork_and_go_back() {
     let server = Server::new();

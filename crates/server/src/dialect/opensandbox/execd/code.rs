@@ -28,18 +28,21 @@ use super::command::events;
 use super::commands::{pass_on, put_line};
 use super::stream::{self, Event, Failure, Lines};
 use super::{Empty, Here, bad, environment, fault, missing};
+use crate::clock::now_ms;
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
-use crate::dialect::opensandbox::rooms::Room;
-use crate::limits::{OUTPUT_PIECES, PING};
+use crate::dialect::opensandbox::rooms::{ENTRYPOINT, Room};
+use crate::limits::{OUTPUT_PIECES, PING, READY_WAIT};
 use crate::random;
 
 /// The port at which the SDK looks whether a box runs code: there Jupyter would listen.
-pub(super) const READY_PORT: u16 = 44771;
+const READY_PORT: u16 = 44771;
 /// The variable that may name another one.
-pub(super) const READY_PORT_NAME: &str = "JUPYTER_PORT";
+const READY_PORT_NAME: &str = "JUPYTER_PORT";
+/// Words in an entrypoint that listens at that port by itself, when it has got the box ready.
+const OPENS_ITSELF: [&str; 2] = ["jupyter", "code-interpreter"];
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -88,12 +91,34 @@ fn tongue_of(info: &ContextInfo) -> Tongue {
     Tongue { language: info.language, interpreter: info.interpreter.clone() }
 }
 
-/// Lets the port answer that is looked at, if a command does that.
-pub(super) async fn expect_look(room: &Room, line: Option<&String>) -> Answer<()> {
-    if line.is_some_and(|line| line.contains(READY_PORT_NAME)) {
-        room.sandbox.answer(READY_PORT).await.map_err(fault)?;
+/// Lets the port answer that is looked at, if a command does that: the one that its variables name.
+///
+/// An entrypoint that is about to open it, having chosen versions and installed kernels, is given time for that.
+pub(super) async fn expect_look(
+    room: &Room,
+    line: Option<&str>,
+    envs: Option<&BTreeMap<String, String>>,
+) -> Answer<()> {
+    if !line.is_some_and(|line| line.contains(READY_PORT_NAME)) || opens_it_itself(room).await {
+        return Ok(());
     }
-    Ok(())
+    let said = match envs.and_then(|envs| envs.get(READY_PORT_NAME)) {
+        Some(said) => Some(said.clone()),
+        // A box that cannot tell has no other than the usual one.
+        None => environment::all(&room.sandbox).await.ok().and_then(|variables| {
+            let found = variables.into_iter().rfind(|(name, _)| name == READY_PORT_NAME);
+            found.map(|(_, value)| value)
+        }),
+    };
+    let port = said.and_then(|said| said.parse().ok()).filter(|port| *port > 0);
+    room.sandbox.answer(port.unwrap_or(READY_PORT)).await.map_err(fault)
+}
+
+/// Whether the box's entrypoint is of a kind that opens the port by itself, and has had no time for that yet.
+async fn opens_it_itself(room: &Room) -> bool {
+    let Ok(Some(entrypoint)) = room.commands.find(&room.sandbox, ENTRYPOINT).await else { return false };
+    let is_new = now_ms().saturating_sub(entrypoint.started_ms) < READY_WAIT.as_millis() as u64;
+    is_new && entrypoint.end().is_none() && OPENS_ITSELF.iter().any(|word| entrypoint.text.contains(word))
 }
 
 /// Run code
