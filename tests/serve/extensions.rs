@@ -107,7 +107,7 @@ fn kernels_run_code_of_their_languages() {
     let settings = settings.to_str().unwrap().to_owned();
     let server = Server::of(house, &["--config", &settings]);
     let volume = json!({ "name": "v", "mountPath": "/kernels", "host": { "path": dir }, "readOnly": true });
-    let path = "/kernels/bin:/usr/bin:/bin";
+    let path = "/tmp/old:/kernels/bin:/usr/bin:/bin";
     let id = server.create(json!({ "volumes": [volume], "env": { "PATH": path } }));
     let made =
         server.send("POST", &of(&id, "/contexts"), &json!({ "language": "jupyter:python3", "id": "nb" }));
@@ -130,6 +130,35 @@ fn kernels_run_code_of_their_languages() {
     assert_eq!(texts(&events, "stdout").concat().trim_end(), "42", "{events:?}");
     let listed = server.get(&execd(&id, "/code/contexts?language=jupyter:bash")).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    typescript_is_that_of_a_kernel(&server, &id);
+}
+
+/// Where Node.js is too old, and a kernel of the box speaks it.
+fn typescript_is_that_of_a_kernel(server: &Server, id: &str) {
+    let old = "#!/bin/sh\\necho too old >&2; exit 1\\n";
+    server.lines(id, &format!("mkdir /tmp/old; printf '{old}' > /tmp/old/node; chmod +x /tmp/old/node"));
+    let refused = server.send("POST", &execd(id, "/code/context"), &json!({ "language": "typescript" }));
+    refused.assert_error(500, "RUNTIME_ERROR");
+    assert!(
+        refused.text().contains("too old") && refused.text().contains("nor does a kernel"),
+        "{refused:?}"
+    );
+    let spec = json!({
+        "argv": ["/kernels/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "typed", "language": "typescript",
+    });
+    server.lines(
+        id,
+        &format!("d=$HOME/.local/share/jupyter/kernels/typed; mkdir -p $d; echo '{spec}' > $d/kernel.json"),
+    );
+    // It is a Python that says otherwise.
+    let code = json!({ "code": "print(type(1))", "context": { "language": "typescript" } });
+    for _ in 0..2 {
+        let events = server.send("POST", &execd(id, "/code"), &code).events();
+        assert_eq!(texts(&events, "stdout").concat().trim_end(), "<class 'int'>", "{events:?}");
+    }
+    let listed = server.get(&execd(id, "/code/contexts?language=typescript")).json();
+    assert_eq!((&listed[0]["language"], listed.as_array().map(Vec::len)), (&json!("typescript"), Some(1)));
 }
 
 /// The probe of the SDK: whether a port answers.

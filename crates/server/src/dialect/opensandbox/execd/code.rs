@@ -2,7 +2,7 @@
 //!
 //! A context carries its id as its name in the box, so it is there for a server that was started anew. Without an id, code
 //! is run in a context that each language has one of, made when it is first wanted. A language that we have no driver for is
-//! one of a kernel of Jupyter's, if the box has such a kernel.
+//! one of a kernel of Jupyter's, if the box has such a kernel; so is TypeScript, where Node.js is too old for it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use glasshouse_sandbox::{
-    CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exec, ExecEvent,
-    Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue,
+    CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, Error, ErrorKind, Exec,
+    ExecEvent, Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,11 +29,11 @@ use super::commands::{pass_on, put_line};
 use super::stream::{self, Event, Failure, Lines};
 use super::{Empty, Here, bad, environment, fault, missing};
 use crate::clock::now_ms;
-use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
 use crate::dialect::opensandbox::rooms::{ENTRYPOINT, Room};
+use crate::dialect::opensandbox::Service;
 use crate::limits::{OUTPUT_PIECES, PING, READY_WAIT};
 use crate::random;
 
@@ -150,15 +150,32 @@ async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> 
     }
     let tongue = tongue_named(&context.language)?;
     // A colon has no place in a name.
-    let id = Some(format!("default-{}", tongue.to_string().replace(':', "-")));
-    sandbox.have_context(spec_of(sandbox, tongue, id).await).await.map_err(unstartable)
+    let id = format!("default-{}", tongue.to_string().replace(':', "-"));
+    have(sandbox, spec_of(sandbox, tongue, id).await).await.map_err(unstartable)
 }
 
-async fn spec_of(sandbox: &Sandbox, tongue: Tongue, id: Option<String>) -> ContextSpec {
+async fn spec_of(sandbox: &Sandbox, tongue: Tongue, id: String) -> ContextSpec {
     // A box without such a file has none of those variables.
     let env = environment::of_commands(sandbox).await.unwrap_or_default();
     let Tongue { language, interpreter } = tongue;
-    ContextSpec { language, id, interpreter, env, ..ContextSpec::default() }
+    ContextSpec { language, id: Some(id), interpreter, env, ..ContextSpec::default() }
+}
+
+/// Has a context: the one of this name, or a new one. TypeScript that the box's Node.js cannot run is that of a kernel, if the
+/// box has one that speaks it.
+async fn have(sandbox: &Sandbox, spec: ContextSpec) -> Result<ContextInfo, Error> {
+    let has_other = spec.language == Language::Typescript && spec.interpreter.is_none();
+    let refused = match sandbox.have_context(spec.clone()).await {
+        Err(e) if has_other && e.kind() == ErrorKind::Unsupported => e,
+        done => return done,
+    };
+    let Tongue { language, interpreter } = Tongue::kernel_of(spec.language.name());
+    match sandbox.have_context(ContextSpec { language, interpreter, ..spec }).await {
+        Err(e) if e.kind() == ErrorKind::Unsupported => {
+            Err(Error::new(ErrorKind::Unsupported, format!("{refused}; nor does a kernel: {e}")))
+        }
+        done => done,
+    }
 }
 
 fn tongue_named(name: &str) -> Answer<Tongue> {
@@ -178,7 +195,7 @@ fn unknown(id: &str) -> Fault {
     Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no context {id}"))
 }
 
-fn busy(error: glasshouse_sandbox::Error) -> Fault {
+fn busy(error: Error) -> Fault {
     match error.kind() {
         ErrorKind::Busy => {
             let message = format!("session is busy: {error}");
@@ -189,7 +206,7 @@ fn busy(error: glasshouse_sandbox::Error) -> Fault {
 }
 
 /// An interpreter that is not there, or does not come up.
-fn unstartable(error: glasshouse_sandbox::Error) -> Fault {
+fn unstartable(error: Error) -> Fault {
     match error.kind() {
         ErrorKind::Gone => fault(error),
         _ => Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", error.to_string()),
@@ -291,8 +308,8 @@ async fn create(
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
     let tongue = tongue_named(&request.language.unwrap_or_default())?;
-    let spec = spec_of(&room.sandbox, tongue, Some(random::hex()?)).await;
-    let made = room.sandbox.create_context(spec).await.map_err(unstartable)?;
+    let spec = spec_of(&room.sandbox, tongue, random::hex()?).await;
+    let made = have(&room.sandbox, spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }
 
