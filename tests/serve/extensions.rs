@@ -196,6 +196,30 @@ fn a_box_is_ready_at_the_port_that_it_names() {
 }
 
 #[test]
+fn contexts_are_warm_where_a_server_says_so() {
+    let house = House::new(Mode::all()[0]);
+    let settings = house.path().join("serve.toml");
+    std::fs::write(&settings, "warm_contexts = true").unwrap();
+    let settings = settings.to_str().unwrap().to_owned();
+    let (warm, cold) = (Server::of(house, &["--config", &settings]), Server::new());
+    let look = "import os, sys\nfor word in (os.getcwd(), sys.argv, sys.path, os.getppid(), sorted(globals()), os.environ['X'], \
+                os.environ['OPENSANDBOX_ID'] != ''): print(word)\nsys.version";
+    let tell = |server: &Server, is_warm: bool| {
+        let id = server.create(json!({ "env": { "X": "y" } }));
+        let made = server.send("POST", &execd(&id, "/code/context"), &json!({ "language": "python" })).json();
+        let context = server.get(&of(&id, &format!("/contexts/{}", made["id"].as_str().unwrap()))).json();
+        // A box without cgroups says why it is not.
+        assert!(context["warm"] == is_warm || context["cold"].is_string(), "{context}");
+        let events =
+            server.send("POST", &execd(&id, "/code"), &json!({ "code": look, "context": made })).events();
+        assert_eq!(events.last().unwrap()["type"], "execution_complete", "{events:?}");
+        let result = events.iter().find(|event| event["type"] == "result").unwrap();
+        (texts(&events, "stdout"), result["results"].clone())
+    };
+    assert_eq!(tell(&warm, true), tell(&cold, false));
+}
+
+#[test]
 fn boxes_fork_and_go_back() {
     let server = Server::new();
     let id = server.create(json!({ "timeout": 3600, "metadata": { "a": "b" } }));

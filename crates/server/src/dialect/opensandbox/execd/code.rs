@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use glasshouse_sandbox::{
     CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, Error, ErrorKind, Exec,
-    ExecEvent, Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue,
+    ExecEvent, Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue, Warm,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,7 +33,7 @@ use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
 use crate::dialect::opensandbox::rooms::{ENTRYPOINT, Room};
-use crate::dialect::opensandbox::Service;
+use crate::dialect::opensandbox::{Service, Shared};
 use crate::limits::{OUTPUT_PIECES, PING, READY_WAIT};
 use crate::random;
 
@@ -131,11 +131,15 @@ async fn opens_it_itself(room: &Room) -> bool {
     (status = 404, description = "There is no such context", body = ErrorResponse),
     (status = 500, description = "The context is busy", body = ErrorResponse),
 ))]
-async fn run(Here(room): Here, Body(request): Body<RunCodeRequest>) -> Answer<Response> {
+async fn run(
+    State(service): Shared,
+    Here(room): Here,
+    Body(request): Body<RunCodeRequest>,
+) -> Answer<Response> {
     if request.code.trim().is_empty() {
         return Err(bad("INVALID_REQUEST_BODY", "there is no code"));
     }
-    let context = wanted(&room.sandbox, request.context.unwrap_or_default()).await?;
+    let context = wanted(&service, &room.sandbox, request.context.unwrap_or_default()).await?;
     let count = context.runs + 1;
     let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(busy)?;
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
@@ -144,21 +148,23 @@ async fn run(Here(room): Here, Body(request): Body<RunCodeRequest>) -> Answer<Re
 }
 
 /// The context that a caller means.
-async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> {
+async fn wanted(service: &Service, sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> {
     if let Some(id) = context.id.filter(|id| !id.is_empty()) {
         return known(sandbox, &id).await;
     }
     let tongue = tongue_named(&context.language)?;
     // A colon has no place in a name.
     let id = format!("default-{}", tongue.to_string().replace(':', "-"));
-    have(sandbox, spec_of(sandbox, tongue, id).await).await.map_err(unstartable)
+    have(sandbox, spec_of(service, sandbox, tongue, id).await).await.map_err(unstartable)
 }
 
-async fn spec_of(sandbox: &Sandbox, tongue: Tongue, id: String) -> ContextSpec {
+async fn spec_of(service: &Service, sandbox: &Sandbox, tongue: Tongue, id: String) -> ContextSpec {
     // A box without such a file has none of those variables.
     let env = environment::of_commands(sandbox).await.unwrap_or_default();
+    let is_warm = service.config.warm_contexts && tongue.language == Language::Python;
     let Tongue { language, interpreter } = tongue;
-    ContextSpec { language, id: Some(id), interpreter, env, ..ContextSpec::default() }
+    let warm = is_warm.then(Warm::default);
+    ContextSpec { language, id: Some(id), interpreter, env, warm, ..ContextSpec::default() }
 }
 
 /// Has a context: the one of this name, or a new one. TypeScript that the box's Node.js cannot run is that of a kernel, if the
@@ -304,11 +310,12 @@ async fn interrupt(Here(room): Here, query: Query) -> Answer<Empty> {
     (status = 500, description = "Its interpreter does not start", body = ErrorResponse),
 ))]
 async fn create(
+    State(service): Shared,
     Here(room): Here,
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
     let tongue = tongue_named(&request.language.unwrap_or_default())?;
-    let spec = spec_of(&room.sandbox, tongue, random::hex()?).await;
+    let spec = spec_of(&service, &room.sandbox, tongue, random::hex()?).await;
     let made = have(&room.sandbox, spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }
