@@ -352,11 +352,49 @@ fn a_piece_of_code_runs_in_a_box_that_goes_with_it() {
         (texts(&events, "stdout"), &events.last().unwrap()["error"]["evalue"]),
         (vec!["bash".to_owned()], &json!("3"))
     );
-    let late = run(json!({ "language": "sh", "code": "while :; do :; done", "timeout": 50 })).events();
-    assert_eq!(late.last().unwrap()["error"]["evalue"], "-1");
+    for (language, endless) in [("sh", "while :; do :; done"), ("python", "while True: pass")] {
+        let late = run(json!({ "language": language, "code": endless, "timeout": 50 })).events();
+        assert_eq!(late.last().unwrap()["error"]["evalue"], "-1", "{late:?}");
+    }
     run(json!({ "language": "cobol", "code": "" })).assert_error(400, "SANDBOX::INVALID_PARAMETER");
     run(json!({ "language": "sh", "code": "", "timeout": 0 }))
         .assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    while boxes(&server) > 0 {}
+}
+
+#[test]
+fn a_piece_of_code_tells_what_code_tells_in_a_context() {
+    let server = Server::new();
+    let run = |language: &str, code: &str| {
+        let answer = server.send("POST", "/v1/execute", &json!({ "language": language, "code": code }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.events()
+    };
+    let events = run("python", "print('out')\n6 * 7");
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(kinds, ["init", "stdout", "result", "execution_complete"], "{events:?}");
+    assert_eq!(events[2]["results"]["text"], "42");
+    let failed = run("python", "def f():\n    return 1 / 0\nf()");
+    let error = &failed.last().unwrap()["error"];
+    assert_eq!(
+        (&error["ename"], &error["evalue"]),
+        (&json!("ZeroDivisionError"), &json!("division by zero"))
+    );
+    // It ends as a program does: with its own code, and when its threads have ended.
+    for (code, told) in [("import sys\nsys.exit(3)", "3"), ("raise SystemExit('why')", "1")] {
+        assert_eq!(run("python", code).last().unwrap()["error"]["evalue"], told, "{code}");
+    }
+    assert_eq!(run("python", "import sys\nsys.exit()").last().unwrap()["type"], "execution_complete");
+    let events = run(
+        "python",
+        "import atexit, threading, time\natexit.register(print, 'last')\n\
+         def f():\n    time.sleep(0.2)\n    print('late')\nthreading.Thread(target=f).start()",
+    );
+    assert_eq!(texts(&events, "stdout"), ["late", "last"], "{events:?}");
+    let long = format!("#{}\nprint('long')", "x".repeat(200_000));
+    assert_eq!(texts(&run("python", &long), "stdout"), ["long"]);
+    let events = run("javascript", "setTimeout(() => console.log('later'), 50); console.log('now')");
+    assert_eq!(texts(&events, "stdout"), ["now", "later"], "a program waits for what it has begun");
     while boxes(&server) > 0 {}
 }
 

@@ -143,7 +143,7 @@ async fn run(
     let count = context.runs + 1;
     let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(busy)?;
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
-    tokio::spawn(follow(exec, context.id, count, pieces));
+    tokio::spawn(tell(exec, context.id, count, pieces));
     Ok(events(receiver))
 }
 
@@ -169,7 +169,10 @@ async fn spec_of(service: &Service, sandbox: &Sandbox, tongue: Tongue, id: Strin
 
 /// Has a context: the one of this name, or a new one. TypeScript that the box's Node.js cannot run is that of a kernel, if the
 /// box has one that speaks it.
-async fn have(sandbox: &Sandbox, spec: ContextSpec) -> Result<ContextInfo, Error> {
+pub(in crate::dialect::opensandbox) async fn have(
+    sandbox: &Sandbox,
+    spec: ContextSpec,
+) -> Result<ContextInfo, Error> {
     let has_other = spec.language == Language::Typescript && spec.interpreter.is_none();
     let refused = match sandbox.have_context(spec.clone()).await {
         Err(e) if has_other && e.kind() == ErrorKind::Unsupported => e,
@@ -220,62 +223,107 @@ fn unstartable(error: Error) -> Fault {
 }
 
 /// Tells what code does, to its end, for as long as somebody listens.
-async fn follow(mut exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
-    let mut pieces = Some(pieces);
-    let (mut stdout, mut stderr) = (Lines::default(), Lines::default());
-    let (mut piece, mut error) = (Vec::new(), None);
-    stream::put(&mut piece, Event { kind: "init", text: Some(&context), ..Event::default() });
-    let count = Event { kind: "execution_count", execution_count: Some(count), ..Event::default() };
-    stream::put(&mut piece, count);
-    pass_on(&mut pieces, &mut piece).await;
-    let mut ping = tokio::time::interval(PING);
-    ping.reset();
-    let report = loop {
-        let event = tokio::select! {
-            event = exec.next() => event,
-            _ = ping.tick(), if pieces.is_some() => {
-                stream::put(&mut piece, Event { kind: "ping", text: Some("pong"), ..Event::default() });
-                pass_on(&mut pieces, &mut piece).await;
-                continue;
-            }
-        };
-        match event {
-            Some(ExecEvent::Output(chunk)) => match chunk.stream {
-                OutputStream::Stdout => {
-                    stdout.push(&chunk.bytes, |text| put_line(&mut piece, "stdout", text))
-                }
-                OutputStream::Stderr => {
-                    stderr.push(&chunk.bytes, |text| put_line(&mut piece, "stderr", text))
-                }
-                OutputStream::Results => {}
-            },
-            Some(ExecEvent::Result(CodeResult::Error(told))) => error = Some(told),
-            Some(ExecEvent::Result(CodeResult::Value(bundle) | CodeResult::Display(bundle))) => {
-                // What was written before it comes before it.
-                stdout.finish(|text| put_line(&mut piece, "stdout", text));
-                stderr.finish(|text| put_line(&mut piece, "stderr", text));
-                let results = Some(shapes(bundle));
-                stream::put(&mut piece, Event { kind: "result", results, ..Event::default() });
-            }
-            Some(ExecEvent::Gap { .. }) => {}
-            Some(ExecEvent::Ended(report)) => break report,
-            Some(ExecEvent::UpToDate { .. }) | None => {
-                break ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() });
-            }
-        }
-        pass_on(&mut pieces, &mut piece).await;
-        ping.reset();
-    };
-    stdout.finish(|text| put_line(&mut piece, "stdout", text));
-    stderr.finish(|text| put_line(&mut piece, "stderr", text));
-    match error {
-        Some(CodeError { name, value, traceback }) => {
-            let error = Some(Failure { ename: Cow::Owned(name), evalue: value, traceback });
-            stream::put(&mut piece, Event { kind: "error", error, ..Event::default() });
-        }
-        None => stream::put_end(&mut piece, &report),
+async fn tell(exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
+    let mut telling = Telling::begun(&context, pieces);
+    telling.put(Event { kind: "execution_count", execution_count: Some(count), ..Event::default() });
+    let (report, error) = telling.follow(exec).await;
+    telling.end(&report, error).await;
+}
+
+/// What is told of code, to somebody who may have stopped to listen.
+pub(in crate::dialect::opensandbox) struct Telling {
+    listener: Option<mpsc::Sender<Bytes>>,
+    piece: Vec<u8>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Telling {
+    /// Begins with the name of what is told.
+    pub(in crate::dialect::opensandbox) fn begun(id: &str, listener: mpsc::Sender<Bytes>) -> Telling {
+        let (stdout, stderr) = (Lines::default(), Lines::default());
+        let mut telling = Telling { listener: Some(listener), piece: Vec::new(), stdout, stderr };
+        telling.put(Event { kind: "init", text: Some(id), ..Event::default() });
+        telling
     }
-    pass_on(&mut pieces, &mut piece).await;
+
+    fn put(&mut self, event: Event<'_>) {
+        stream::put(&mut self.piece, event);
+    }
+
+    async fn pass_on(&mut self) {
+        pass_on(&mut self.listener, &mut self.piece).await;
+    }
+
+    /// What was written is a line, finished or not.
+    fn finish_lines(&mut self) {
+        self.stdout.finish(|text| put_line(&mut self.piece, "stdout", text));
+        self.stderr.finish(|text| put_line(&mut self.piece, "stderr", text));
+    }
+
+    /// Tells all that a run says. How it ended, and its error.
+    pub(in crate::dialect::opensandbox) async fn follow(
+        &mut self,
+        mut exec: Exec,
+    ) -> (ExitReport, Option<CodeError>) {
+        let mut error = None;
+        self.pass_on().await;
+        let mut ping = tokio::time::interval(PING);
+        ping.reset();
+        let report = loop {
+            let event = tokio::select! {
+                event = exec.next() => event,
+                _ = ping.tick(), if self.listener.is_some() => {
+                    self.put(Event { kind: "ping", text: Some("pong"), ..Event::default() });
+                    self.pass_on().await;
+                    continue;
+                }
+            };
+            match event {
+                Some(ExecEvent::Output(chunk)) => match chunk.stream {
+                    OutputStream::Stdout => {
+                        self.stdout.push(&chunk.bytes, |text| put_line(&mut self.piece, "stdout", text))
+                    }
+                    OutputStream::Stderr => {
+                        self.stderr.push(&chunk.bytes, |text| put_line(&mut self.piece, "stderr", text))
+                    }
+                    OutputStream::Results => {}
+                },
+                Some(ExecEvent::Result(CodeResult::Error(told))) => error = Some(told),
+                Some(ExecEvent::Result(CodeResult::Value(bundle) | CodeResult::Display(bundle))) => {
+                    // What was written before it comes before it.
+                    self.finish_lines();
+                    let results = Some(shapes(bundle));
+                    self.put(Event { kind: "result", results, ..Event::default() });
+                }
+                Some(ExecEvent::Gap { .. }) => {}
+                Some(ExecEvent::Ended(report)) => break report,
+                Some(ExecEvent::UpToDate { .. }) | None => {
+                    break ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() });
+                }
+            }
+            self.pass_on().await;
+            ping.reset();
+        };
+        self.finish_lines();
+        (report, error)
+    }
+
+    /// Tells how it ended: by its error, if there is one.
+    pub(in crate::dialect::opensandbox) async fn end(
+        mut self,
+        report: &ExitReport,
+        error: Option<CodeError>,
+    ) {
+        match error {
+            Some(CodeError { name, value, traceback }) => {
+                let error = Some(Failure { ename: Cow::Owned(name), evalue: value, traceback });
+                self.put(Event { kind: "error", error, ..Event::default() });
+            }
+            None => stream::put_end(&mut self.piece, report),
+        }
+        self.pass_on().await;
+    }
 }
 
 /// What code shows, by the names that the protocol has for the shapes.
