@@ -196,6 +196,32 @@ fn a_box_is_ready_at_the_port_that_it_names() {
 }
 
 #[test]
+fn code_goes_on_when_the_caller_of_it_leaves() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let code = "import time\nprint('begun')\ntime.sleep(0.3)\nx = open('/tmp/went-on', 'w').write('x')";
+    let body = json!({ "code": code }).to_string();
+    let json = [("content-type", "application/json")];
+    let mut stream = server.open("POST", &execd(&id, "/code"), &json, body.as_bytes());
+    let mut seen = Vec::new();
+    while !seen.windows(5).any(|five| five == b"begun") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0);
+        seen.extend_from_slice(&piece[..length]);
+    }
+    drop(stream);
+    while server.lines(&id, "cat /tmp/went-on 2>/dev/null; true").is_empty() {}
+    // Its context has not lost what it did, and takes more.
+    let mut events = Vec::new();
+    while texts(&events, "stdout").is_empty() {
+        let answer = server.send("POST", &execd(&id, "/code"), &json!({ "code": "print(x)" }));
+        events = if answer.status == 200 { answer.events() } else { Vec::new() };
+    }
+    assert_eq!(texts(&events, "stdout"), ["1"]);
+}
+
+#[test]
 fn contexts_are_warm_where_a_server_says_so() {
     let house = House::new(Mode::all()[0]);
     let settings = house.path().join("serve.toml");
