@@ -12,6 +12,7 @@ use crate::stage::{Stage, WAIT_LIMIT, on_every_runtime, settle, stdout_of, text,
 on_every_runtime!(
     state_stays_between_runs_and_contexts_are_apart,
     the_last_expression_is_the_value,
+    indented_code_runs_as_in_ipython,
     shapes_of_a_value_are_told_by_their_mime_types,
     display_shows_before_the_end,
     an_error_has_name_value_and_the_users_lines,
@@ -107,6 +108,27 @@ async fn the_last_expression_is_the_value(sandbox: &Sandbox) {
         let output = run(sandbox, &context, nothing).await;
         assert_eq!((output.report.exit, output.results), (Exit::Code { code: 0 }, vec![]), "{nothing:?}");
     }
+}
+
+/// As it comes out of a text that somebody has indented with what is around it.
+async fn indented_code_runs_as_in_ipython(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "\n        def f(x):\n            return x + 2\n\n        result = f(2)\n        result\n    ";
+    assert_eq!(value(sandbox, &context, code).await, "4");
+    assert_eq!(value(sandbox, &context, "\t# says why\n\tif True:\n\t\tx = 5\n\tx").await, "5");
+    assert_eq!(value(sandbox, &context, "\r\n  x = 6\r\n  x\r\n").await, "6");
+    // All lines lose what the first one has, those of a text as well.
+    assert_eq!(value(sandbox, &context, "  x = '''a\n    b\n c'''\n  x").await, r"'a\n  b\n c'");
+    // What is right as it stands is left as it is, even if it begins with an indented remark.
+    assert_eq!(value(sandbox, &context, "  # a remark\nx = '''a\n  b'''\nx").await, r"'a\n  b'");
+    // Lines keep their numbers, and are shown.
+    let output = run(sandbox, &context, "\n\n    x = 1\n    x / 0\n").await;
+    let traceback = error(&output).traceback.join("\n");
+    assert!(traceback.contains("line 4, in <module>\n    x / 0"), "{traceback}");
+    for wrong in ["  x = 1\n y = 2", "x = 1\n  y = 2", "  if x:\n  y = 2"] {
+        assert_eq!(error(&run(sandbox, &context, wrong).await).name, "IndentationError", "{wrong:?}");
+    }
+    assert_eq!(error(&run(sandbox, &context, "  x = 1\n  a b").await).name, "SyntaxError");
 }
 
 async fn shapes_of_a_value_are_told_by_their_mime_types(sandbox: &Sandbox) {

@@ -1,7 +1,8 @@
 //! Code that means no good: its context ends with a true cause, the box and its other contexts live on.
 
 use glasshouse_sandbox::{
-    CodeResult, CodeSpec, ContextInfo, ContextState, ExecOutput, Exit, Killer, Limits, Sandbox, SandboxSpec,
+    CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ExecEvent, ExecOutput, Exit, Killer,
+    Limits, RuntimeKind, Sandbox, SandboxSpec, Warm,
 };
 
 use crate::code::{context, error, run, run_spec, state, value};
@@ -10,12 +11,16 @@ use crate::stage::{Stage, on_every_runtime, settle, stdout_of, text, within};
 on_every_runtime!(
     a_process_that_ends_itself_is_the_end_of_its_context,
     a_killed_interpreter_is_told_by_its_signal,
+    killing_its_parent_ends_nobody_else,
+    killing_everybody_is_told_by_everybody,
+    killing_its_group_ends_its_own_context,
     closed_descriptors_end_the_context,
     words_of_the_protocol_in_the_output_mean_nothing,
     words_of_the_protocol_on_the_line_end_the_context,
     nonsense_among_the_results_is_told_as_such,
     a_deep_recursion_is_an_error_or_a_crash,
     a_flood_of_output_ends_at_its_limit,
+    a_gigabyte_of_output_passes_through,
     a_fork_bomb_stays_in_the_box,
     a_child_that_came_back_does_not_speak_for_its_parent,
     replaced_builtins_do_not_lead_the_driver_astray,
@@ -56,6 +61,53 @@ async fn a_killed_interpreter_is_told_by_its_signal(sandbox: &Sandbox) {
     assert_eq!(why, "its interpreter was ended by signal 9");
     let (output, _) = lost_by(sandbox, "import ctypes\nctypes.string_at(8)").await;
     assert_eq!(output.report.exit, Exit::Signal { signal: 11 });
+}
+
+async fn killing_its_parent_ends_nobody_else(stage: &Stage) {
+    if stage.runtime == RuntimeKind::Process {
+        // There are no walls: the parent is a process of the same user, like any other of the machine.
+        return;
+    }
+    let sandbox = stage.sandbox().await;
+    let good = context(&sandbox).await;
+    let warm = ContextSpec { warm: Some(Warm::default()), ..ContextSpec::default() };
+    for bad in [context(&sandbox).await, sandbox.create_context(warm).await.unwrap()] {
+        for signal in [9, 15, 19, 2, 1] {
+            let code = format!(
+                "import os\ntry: os.kill(os.getppid(), {signal})\nexcept PermissionError: pass\nos.getppid()"
+            );
+            let parent = value(&sandbox, &bad, &code).await;
+            assert_eq!(value(&sandbox, &bad, "os.getppid()").await, parent, "{signal}: it is still there");
+        }
+        lives_on(&sandbox, &good).await;
+    }
+}
+
+/// Processes of one user can signal each other, and contexts are processes: the box lives on, and each tells what ended it.
+async fn killing_everybody_is_told_by_everybody(stage: &Stage) {
+    if stage.runtime == RuntimeKind::Process {
+        // Everybody would be everybody of the machine.
+        return;
+    }
+    let sandbox = stage.sandbox().await;
+    let (bad, other) = (context(&sandbox).await, context(&sandbox).await);
+    // All but the first process and oneself.
+    let output = run(&sandbox, &bad, "import os\nos.kill(-1, 9)\n'still here'").await;
+    assert_eq!(output.report.exit, Exit::Code { code: 0 });
+    settle("the other one is lost", async || {
+        matches!(state(&sandbox, &other).await, ContextState::Lost { why } if why.contains("signal 9"))
+    })
+    .await;
+    sandbox.restart_context(&other.id).await.expect("it can be started anew");
+    lives_on(&sandbox, &other).await;
+    lives_on(&sandbox, &bad).await;
+}
+
+async fn killing_its_group_ends_its_own_context(sandbox: &Sandbox) {
+    let code = "import os, subprocess\nsubprocess.Popen(['sleep', '1000'])\nos.killpg(0, 9)";
+    let (output, why) = lost_by(sandbox, code).await;
+    assert_eq!(output.report.exit, Exit::Signal { signal: 9 });
+    assert_eq!(why, "its interpreter was ended by signal 9");
 }
 
 async fn closed_descriptors_end_the_context(sandbox: &Sandbox) {
@@ -138,6 +190,39 @@ async fn a_flood_of_output_ends_at_its_limit(sandbox: &Sandbox) {
     let output = run(sandbox, &context, "import os\nfor _ in range(1024): os.write(1, b'x' * 65536)").await;
     assert!(output.report.exit.success());
     assert_eq!(output.report.stdout_bytes, 64 << 20);
+}
+
+/// Bytes that the guest, a box's first process, has used at most.
+async fn guest_peak(sandbox: &Sandbox) -> u64 {
+    let peak = stdout_of(sandbox, "grep VmHWM /proc/1/status").await;
+    peak.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap() * 1024
+}
+
+async fn a_gigabyte_of_output_passes_through(stage: &Stage) {
+    /// What the guest may keep of it: what is kept for later readers, and what is on its way.
+    const KEPT_MAX: u64 = 32 << 20;
+    if !stage.is_native_root() {
+        // Elsewhere the guest is not the first process, or somebody else's.
+        return;
+    }
+    let sandbox = stage.sandbox().await;
+    let (bad, good) = (context(&sandbox).await, context(&sandbox).await);
+    let before = guest_peak(&sandbox).await;
+    let flood = "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024):\n    done = 0\n    while done < len(x): done += os.write(1, x)";
+    let mut exec = sandbox.run_code(&bad, CodeSpec::new(flood)).await.unwrap();
+    let mut seen = 0;
+    let report = loop {
+        match within("more of it", exec.next()).await {
+            Some(ExecEvent::Output(chunk)) => seen += chunk.bytes.len() as u64,
+            Some(ExecEvent::Ended(report)) => break report,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((&report.exit, report.stdout_bytes), (&Exit::Code { code: 0 }, seen));
+    assert!(seen >= 1 << 30, "{seen}");
+    let grown = guest_peak(&sandbox).await - before;
+    assert!(grown < KEPT_MAX, "the guest has grown by {grown} bytes");
+    lives_on(&sandbox, &good).await;
 }
 
 async fn a_fork_bomb_stays_in_the_box(stage: &Stage) {

@@ -1,11 +1,13 @@
 //! What holds for contexts of every language, and what is particular to JavaScript, TypeScript and Bash.
 
 use glasshouse_sandbox::{
-    CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exit, Killer, Language, Sandbox,
+    CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exit, Killer, Language,
+    RuntimeKind, Sandbox, SandboxSpec, Volume,
 };
+use glasshouse_tests::{node, skip};
 
 use crate::code::{error, run, run_spec, start, state, value};
-use crate::stage::{on_every_runtime, settle, stdout_of, text, within};
+use crate::stage::{Stage, on_every_runtime, settle, stdout_of, text, within};
 
 on_every_runtime!(
     state_stays_in_every_language,
@@ -19,6 +21,8 @@ on_every_runtime!(
     javascript_tells_values_and_errors,
     javascript_lives_on_after_exit_and_stray_errors,
     typescript_is_stripped_or_refused,
+    typescript_runs_where_node_strips_types,
+    typescript_errors_have_the_users_lines,
     bash_keeps_all_that_a_shell_has,
     bash_leaves_the_code_and_not_the_shell,
 );
@@ -270,6 +274,83 @@ async fn typescript_is_stripped_or_refused(sandbox: &Sandbox) {
             assert!(e.to_string().contains("cannot strip types"), "{e}");
         }
     }
+}
+
+/// TypeScript contexts of the releases of Node.js that strip types, in one box. They are no part of it: a volume has them.
+async fn typescripts(stage: &Stage) -> Option<(Sandbox, Vec<ContextInfo>)> {
+    let dir = match node::nodes() {
+        Ok(dir) => dir,
+        Err(why) => {
+            skip("node", &why);
+            return None;
+        }
+    };
+    let (spec, at) = match stage.runtime {
+        RuntimeKind::Process => (SandboxSpec::default(), dir.to_str()?),
+        _ => {
+            stage.house.allow_volumes(vec![dir.clone()]).unwrap();
+            let volumes = vec![Volume::new(&dir, "/nodes", true)];
+            (SandboxSpec { volumes, ..SandboxSpec::default() }, "/nodes")
+        }
+    };
+    let sandbox = stage.create(spec).await.unwrap();
+    let mut contexts = Vec::new();
+    for (name, version) in node::RELEASES {
+        let interpreter = Some(format!("{at}/{name}/bin/node"));
+        let spec = ContextSpec { language: Language::Typescript, interpreter, ..ContextSpec::default() };
+        let made = within("it starts", sandbox.create_context(spec)).await;
+        let made = made.unwrap_or_else(|e| panic!("{version}: {e}"));
+        assert_eq!(made.version.as_deref(), Some(version));
+        contexts.push(made);
+    }
+    Some((sandbox, contexts))
+}
+
+async fn typescript_runs_where_node_strips_types(stage: &Stage) {
+    let Some((sandbox, contexts)) = typescripts(stage).await else { return };
+    for context in &contexts {
+        let code = "interface Point { x: number; y?: number }\ntype Name = string | null\n\
+                    function sum<T extends Point>(p: T): number { return p.x + (p.y ?? 0) }\n\
+                    const name: Name = 'n' as Name; let p: Point = { x: 40, y: 2 } satisfies Point\nsum<Point>(p)";
+        assert_eq!(value(&sandbox, context, code).await, "42");
+        assert_eq!(value(&sandbox, context, "let p: Point = { x: 1 }; p!.x").await, "1", "state stays");
+        let code = "const later = async (x: number): Promise<number> => x * 2;\nconst y: number = await later(4);\ny";
+        assert_eq!(value(&sandbox, context, code).await, "8");
+        let output = run(&sandbox, context, "console.log(name as string); undefined").await;
+        // That this is an experiment of Node.js is no word of the code's.
+        assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("n\n", ""));
+    }
+    // What is more than types is written anew where Node.js does that, and refused where it does not.
+    let code = "enum E { X = 4 }\nclass C { constructor(public n: number) {} }\nnew C(E.X).n";
+    assert_eq!(value(&sandbox, &contexts[0], code).await, "4");
+    assert_eq!(value(&sandbox, &contexts[0], "E.X + 1").await, "5");
+    let output = run(&sandbox, &contexts[1], code).await;
+    assert_eq!(error(&output).name, "SyntaxError");
+    assert!(error(&output).value.contains("enum is not supported"), "{output:?}");
+}
+
+async fn typescript_errors_have_the_users_lines(stage: &Stage) {
+    let Some((sandbox, contexts)) = typescripts(stage).await else { return };
+    let types = "interface A {\n  a: number\n}\n\n";
+    let fails = "function f(a: A): never {\n  throw new TypeError('no')\n}\nf({ a: 1 })";
+    let check = async |context: &ContextInfo, code: String, places: [&str; 2]| {
+        let output = run(&sandbox, context, &code).await;
+        let told = error(&output);
+        assert_eq!((told.name.as_str(), told.value.as_str()), ("TypeError", "no"), "{told:?}");
+        let frames = told.traceback[1..].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert!(frames[0].starts_with("    at f (cell-") && frames[0].contains(places[0]), "{frames:?}");
+        assert!(frames[1].contains(places[1]), "{frames:?}");
+    };
+    for context in &contexts {
+        check(context, format!("{types}{fails}"), [".js:6:9)", ".js:8:1"]).await;
+        let output = run(&sandbox, context, "let z: number = 1\nlet w: number = ;").await;
+        assert_eq!(error(&output).name, "SyntaxError");
+        let traceback = error(&output).traceback.join("\n");
+        assert!(traceback.starts_with("cell-2.js:2\n") && !traceback.contains("node:"), "{traceback}");
+    }
+    // Also where the code had to be written anew.
+    check(&contexts[0], format!("{types}enum E {{ X }}\n{fails}"), [".js:7:9)", ".js:9:1"]).await;
 }
 
 async fn bash_keeps_all_that_a_shell_has(sandbox: &Sandbox) {

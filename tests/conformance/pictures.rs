@@ -15,7 +15,8 @@ use crate::stage::{Stage, on_every_runtime, text};
 on_every_runtime!(
     figures_are_shown_without_a_word,
     figures_are_shown_when_asked_for,
-    tables_are_text_and_html
+    tables_are_text_and_html,
+    what_libraries_make_crosses_in_every_shape,
 );
 
 /// Where the packages are.
@@ -108,4 +109,71 @@ async fn tables_are_text_and_html(stage: &Stage) {
     assert_eq!(bundle.text(), Some("   a    b\n0  1    x\n1  2  <y>"));
     let html = &bundle.data["text/html"];
     assert!(html.contains("<table") && html.contains("&lt;y&gt;"), "{html}");
+}
+
+/// Each shape as the libraries themselves make it, and what of it is the same every time.
+async fn what_libraries_make_crosses_in_every_shape(stage: &Stage) {
+    let Some((sandbox, context)) = context(stage).await else { return };
+    let code = "
+import io, json
+import matplotlib.pyplot as plt, numpy as np, pandas as pd
+table = pd.DataFrame({'a': [1, 2], 'b': ['x', None]})
+def drawn(kind):
+    figure, axes = plt.subplots()
+    axes.plot([1, 4, 9])
+    made = io.BytesIO()
+    figure.savefig(made, format=kind)
+    plt.close(figure)
+    return made.getvalue()
+class Report:
+    def __repr__(self): return 'a report'
+    def _repr_svg_(self): return drawn('svg').decode()
+    def _repr_jpeg_(self): return drawn('jpeg')
+    def _repr_pdf_(self): return drawn('pdf')
+    def _repr_png_(self): return drawn('png')
+    def _repr_json_(self): return json.loads(table.to_json(orient='records'))
+    def _repr_markdown_(self): return table.to_csv(sep='|', index=False)
+    def _repr_html_(self): return table._repr_html_()
+    def _repr_javascript_(self): return 'show(%s)' % table.to_json()
+display(np.polynomial.Polynomial([1, 2, 3]))
+Report()";
+    let output = run(&sandbox, &context, code).await;
+    assert!(output.report.exit.success(), "{output:?}");
+    let [CodeResult::Display(polynomial), CodeResult::Value(report)] = output.results.as_slice() else {
+        panic!("{output:?}")
+    };
+    let latex = &polynomial.data["text/latex"];
+    assert!(latex.starts_with(r"$x \mapsto ") && latex.ends_with('$') && latex.contains("x^{2}"), "{latex}");
+    assert_eq!(
+        polynomial.text(),
+        Some("Polynomial([1., 2., 3.], domain=[-1.,  1.], window=[-1.,  1.], symbol='x')")
+    );
+    let kinds: Vec<&str> = report.data.keys().map(String::as_str).collect();
+    let all = [
+        "application/javascript",
+        "application/json",
+        "application/pdf",
+        "image/jpeg",
+        "image/png",
+        "image/svg+xml",
+        "text/html",
+        "text/markdown",
+        "text/plain",
+    ];
+    assert_eq!(kinds, all);
+    let svg = &report.data["image/svg+xml"];
+    assert!(svg.starts_with("<?xml") && svg.contains("<path") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    let bytes = |mime: &str| {
+        base64::engine::general_purpose::STANDARD.decode(&report.data[mime]).expect("it is base64")
+    };
+    let (jpeg, pdf) = (bytes("image/jpeg"), bytes("application/pdf"));
+    assert_eq!((&jpeg[..3], &jpeg[jpeg.len() - 2..]), (&b"\xff\xd8\xff"[..], &b"\xff\xd9"[..]));
+    assert!(pdf.starts_with(b"%PDF-1.") && pdf.trim_ascii_end().ends_with(b"%%EOF"));
+    assert_eq!(picture(&report.data["image/png"]), (640, 480, true));
+    let told: serde_json::Value = serde_json::from_str(&report.data["application/json"]).unwrap();
+    assert_eq!(told, serde_json::json!([{ "a": 1, "b": "x" }, { "a": 2, "b": null }]));
+    assert_eq!(report.data["text/markdown"], "a|b\n1|x\n2|\n");
+    assert!(report.data["text/html"].contains("<table"));
+    assert_eq!(report.data["application/javascript"], r#"show({"a":{"0":1,"1":2},"b":{"0":"x","1":null}})"#);
+    assert_eq!(report.text(), Some("a report"));
 }

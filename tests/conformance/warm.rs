@@ -29,6 +29,7 @@ on_every_runtime!(
     a_warm_box_is_quiet,
     a_paused_box_goes_on_warm,
     one_shots_begin_anew,
+    a_python_without_the_words_of_a_fork_is_warm_all_the_same,
 );
 
 fn spec(imports: &[&str]) -> ContextSpec {
@@ -508,4 +509,36 @@ os.system('sleep 1000 &')";
     next.done();
     within("all of them go", shots.close()).await.unwrap();
     settle("there is none left", async || stage.house.list().await.unwrap().is_empty()).await;
+}
+
+/// One that does not let others call what it does around a fork forks as any program can.
+async fn a_python_without_the_words_of_a_fork_is_warm_all_the_same(sandbox: &Sandbox) {
+    if forked(sandbox).await.is_none() {
+        return;
+    }
+    let site = "
+import ctypes
+class Bare(ctypes.PyDLL):
+    def __getattr__(self, name):
+        if name.startswith('PyOS_'): raise AttributeError(name)
+        return super().__getattr__(name)
+ctypes.PyDLL = Bare";
+    sandbox.make_dir("/tmp/bare", false).await.unwrap();
+    sandbox.write_file("/tmp/bare/sitecustomize.py", site.as_bytes(), None).await.unwrap();
+    let env = vec![("PYTHONPATH".to_owned(), "/tmp/bare".to_owned())];
+    let cold = ContextSpec { env: env.clone(), ..ContextSpec::default() };
+    let cold = sandbox.create_context(cold).await.unwrap();
+    let look = "import ctypes, os\nhasattr(ctypes.PyDLL(None), 'PyOS_BeforeFork'), os.getppid(), \
+                os.getpid() == os.getsid(0) == os.getpgid(0)";
+    let expected = value(sandbox, &cold, look).await;
+    assert!(expected.starts_with("(False, "), "{expected}");
+    let mut pids = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let made = sandbox.create_context(ContextSpec { env: env.clone(), ..spec(&[]) }).await.unwrap();
+        assert!(made.warm, "{made:?}");
+        assert_eq!(value(sandbox, &made, look).await, expected);
+        assert_eq!(text(&run(sandbox, &made, "os.system('echo hi');").await.stdout), "hi\n");
+        pids.insert(made.pid);
+    }
+    assert_eq!(pids.len(), 3, "{pids:?}");
 }

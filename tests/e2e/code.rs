@@ -110,6 +110,44 @@ fn code_runs_once_in_a_box_of_its_own() {
 }
 
 #[test]
+fn code_that_ran_once_tells_what_it_left() {
+    each_mode(|house| {
+        let dir = house.path().join("once");
+        std::fs::create_dir(&dir).unwrap();
+        let file = dir.join("once.py");
+        std::fs::write(&file, "import os\nos.makedirs('out')\nopen('out/f', 'w').write('left')\n6 * 7")
+            .unwrap();
+        for (path, mode) in [(&dir, 0o777), (&file, 0o644)] {
+            let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
+            std::fs::set_permissions(path, mode).unwrap();
+        }
+        let (into, file) = (dir.join("left"), file.to_str().unwrap());
+        let run = |args: &[&str]| house.run(&[&["run", "--lang", "python"], args].concat());
+        let told = json(&run(&["--json", file]).1);
+        assert_eq!(told["results"][0]["data"]["text/plain"], "42", "{told}");
+        assert_eq!((&told["left_count"], &told["left"][0]["bytes"]), (&1.into(), &4.into()), "{told}");
+        let path = told["left"][0]["path"].as_str().unwrap();
+        assert!(path.ends_with("/out/f"), "{told}");
+        let files = ["--files", into.to_str().unwrap(), file];
+        let (code, stdout, stderr) = run(&files);
+        assert!(
+            code == 0 && stdout == "42\n" && stderr.contains("1 file, 4 B left behind"),
+            "{stdout}{stderr}"
+        );
+        assert_eq!(std::fs::read_to_string(into.join(path.trim_start_matches('/'))).unwrap(), "left");
+        let (code, stdout, stderr) = run(&files);
+        assert!(code != 0 && stdout.is_empty() && stderr.contains("is there already"), "{code} {stderr}");
+        // Code that fails has left its files all the same.
+        std::fs::write(file, "open('half', 'w').write('h')\nraise ValueError('no')").unwrap();
+        let (code, stdout, _) = run(&["--json", file]);
+        assert_eq!((code, &json(&stdout)["left_count"]), (1, &1.into()), "{stdout}");
+        let (code, _, stderr) = house.run(&["run", "--files", "x", "--", "true"]);
+        assert!(code != 0 && stderr.contains("--lang"), "{code} {stderr}");
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+#[test]
 fn a_context_is_talked_to_line_by_line() {
     each_mode(|house| {
         let id = create(house, &[]);

@@ -6,6 +6,7 @@ mod guest;
 mod ports;
 mod record;
 mod spoken;
+mod talk;
 mod tools;
 mod trajectory;
 

@@ -107,7 +107,7 @@ fn kernels_run_code_of_their_languages() {
     let settings = settings.to_str().unwrap().to_owned();
     let server = Server::of(house, &["--config", &settings]);
     let volume = json!({ "name": "v", "mountPath": "/kernels", "host": { "path": dir }, "readOnly": true });
-    let path = "/kernels/bin:/usr/bin:/bin";
+    let path = "/tmp/old:/kernels/bin:/usr/bin:/bin";
     let id = server.create(json!({ "volumes": [volume], "env": { "PATH": path } }));
     let made =
         server.send("POST", &of(&id, "/contexts"), &json!({ "language": "jupyter:python3", "id": "nb" }));
@@ -130,6 +130,119 @@ fn kernels_run_code_of_their_languages() {
     assert_eq!(texts(&events, "stdout").concat().trim_end(), "42", "{events:?}");
     let listed = server.get(&execd(&id, "/code/contexts?language=jupyter:bash")).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    typescript_is_that_of_a_kernel(&server, &id);
+}
+
+/// Where Node.js is too old, and a kernel of the box speaks it.
+fn typescript_is_that_of_a_kernel(server: &Server, id: &str) {
+    let old = "#!/bin/sh\\necho too old >&2; exit 1\\n";
+    server.lines(id, &format!("mkdir /tmp/old; printf '{old}' > /tmp/old/node; chmod +x /tmp/old/node"));
+    let refused = server.send("POST", &execd(id, "/code/context"), &json!({ "language": "typescript" }));
+    refused.assert_error(500, "RUNTIME_ERROR");
+    assert!(
+        refused.text().contains("too old") && refused.text().contains("nor does a kernel"),
+        "{refused:?}"
+    );
+    let spec = json!({
+        "argv": ["/kernels/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "typed", "language": "typescript",
+    });
+    server.lines(
+        id,
+        &format!("d=$HOME/.local/share/jupyter/kernels/typed; mkdir -p $d; echo '{spec}' > $d/kernel.json"),
+    );
+    // It is a Python that says otherwise.
+    let code = json!({ "code": "print(type(1))", "context": { "language": "typescript" } });
+    for _ in 0..2 {
+        let events = server.send("POST", &execd(id, "/code"), &code).events();
+        assert_eq!(texts(&events, "stdout").concat().trim_end(), "<class 'int'>", "{events:?}");
+    }
+    let listed = server.get(&execd(id, "/code/contexts?language=typescript")).json();
+    assert_eq!((&listed[0]["language"], listed.as_array().map(Vec::len)), (&json!("typescript"), Some(1)));
+}
+
+/// The probe of the SDK: whether a port answers.
+const PROBE: &str = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/${JUPYTER_PORT:-44771}' && exit 0 || exit 1";
+
+#[test]
+fn a_box_is_ready_at_the_port_that_it_names() {
+    let server = Server::new();
+    let is_ready = |id: &str, envs: Value| {
+        let events = server.run(id, json!({ "command": PROBE, "envs": envs }));
+        events.last().unwrap()["type"] == "execution_complete"
+    };
+    let id = server.create(json!({}));
+    assert!(is_ready(&id, json!({})));
+    let id = server.create(json!({ "env": { "JUPYTER_PORT": "9999" } }));
+    assert!(is_ready(&id, json!({})), "the box's own variables");
+    assert!(is_ready(&id, json!({ "JUPYTER_PORT": "9998" })), "the command's");
+    server.lines(&id, "mkdir -p $(dirname $EXECD_ENVS); echo JUPYTER_PORT=9997 >> $EXECD_ENVS");
+    assert!(is_ready(&id, json!({})), "those of later commands");
+    let ports = server.get(&of(&id, "/ports")).json();
+    let ports: Vec<u64> =
+        ports["ports"].as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    assert!(!ports.contains(&44771), "{ports:?}");
+    // An entrypoint that opens it itself is not ready before that.
+    let own = "until test -e /tmp/go; do sleep 0.05; done; exec -a jupyter python3 -m http.server -b 127.0.0.1 44771";
+    let id = server.create(json!({ "entrypoint": ["bash", "-c", own] }));
+    assert!(!is_ready(&id, json!({})));
+    server.lines(&id, "touch /tmp/go");
+    while !is_ready(&id, json!({})) {}
+    assert!(
+        !server
+            .lines(&id, "exec 3<>/dev/tcp/127.0.0.1/44771; printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
+            .is_empty()
+    );
+}
+
+#[test]
+fn code_goes_on_when_the_caller_of_it_leaves() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let code = "import time\nprint('begun')\ntime.sleep(0.3)\nx = open('/tmp/went-on', 'w').write('x')";
+    let body = json!({ "code": code }).to_string();
+    let json = [("content-type", "application/json")];
+    let mut stream = server.open("POST", &execd(&id, "/code"), &json, body.as_bytes());
+    let mut seen = Vec::new();
+    while !seen.windows(5).any(|five| five == b"begun") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0);
+        seen.extend_from_slice(&piece[..length]);
+    }
+    drop(stream);
+    while server.lines(&id, "cat /tmp/went-on 2>/dev/null; true").is_empty() {}
+    // Its context has not lost what it did, and takes more.
+    let mut events = Vec::new();
+    while texts(&events, "stdout").is_empty() {
+        let answer = server.send("POST", &execd(&id, "/code"), &json!({ "code": "print(x)" }));
+        events = if answer.status == 200 { answer.events() } else { Vec::new() };
+    }
+    assert_eq!(texts(&events, "stdout"), ["1"]);
+}
+
+#[test]
+fn contexts_are_warm_where_a_server_says_so() {
+    let house = House::new(Mode::all()[0]);
+    let settings = house.path().join("serve.toml");
+    std::fs::write(&settings, "warm_contexts = true").unwrap();
+    let settings = settings.to_str().unwrap().to_owned();
+    let (warm, cold) = (Server::of(house, &["--config", &settings]), Server::new());
+    let look = "import os, sys\nfor word in (os.getcwd(), sys.argv, sys.path, os.getppid(), sorted(globals()), os.environ['X'], \
+                os.environ['OPENSANDBOX_ID'] != ''): print(word)\nsys.version";
+    let tell = |server: &Server, is_warm: bool| {
+        let id = server.create(json!({ "env": { "X": "y" } }));
+        let made = server.send("POST", &execd(&id, "/code/context"), &json!({ "language": "python" })).json();
+        let context = server.get(&of(&id, &format!("/contexts/{}", made["id"].as_str().unwrap()))).json();
+        // A box without cgroups says why it is not.
+        assert!(context["warm"] == is_warm || context["cold"].is_string(), "{context}");
+        let events =
+            server.send("POST", &execd(&id, "/code"), &json!({ "code": look, "context": made })).events();
+        assert_eq!(events.last().unwrap()["type"], "execution_complete", "{events:?}");
+        let result = events.iter().find(|event| event["type"] == "result").unwrap();
+        (texts(&events, "stdout"), result["results"].clone())
+    };
+    assert_eq!(tell(&warm, true), tell(&cold, false));
 }
 
 #[test]
@@ -265,11 +378,49 @@ fn a_piece_of_code_runs_in_a_box_that_goes_with_it() {
         (texts(&events, "stdout"), &events.last().unwrap()["error"]["evalue"]),
         (vec!["bash".to_owned()], &json!("3"))
     );
-    let late = run(json!({ "language": "sh", "code": "while :; do :; done", "timeout": 50 })).events();
-    assert_eq!(late.last().unwrap()["error"]["evalue"], "-1");
+    for (language, endless) in [("sh", "while :; do :; done"), ("python", "while True: pass")] {
+        let late = run(json!({ "language": language, "code": endless, "timeout": 50 })).events();
+        assert_eq!(late.last().unwrap()["error"]["evalue"], "-1", "{late:?}");
+    }
     run(json!({ "language": "cobol", "code": "" })).assert_error(400, "SANDBOX::INVALID_PARAMETER");
     run(json!({ "language": "sh", "code": "", "timeout": 0 }))
         .assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    while boxes(&server) > 0 {}
+}
+
+#[test]
+fn a_piece_of_code_tells_what_code_tells_in_a_context() {
+    let server = Server::new();
+    let run = |language: &str, code: &str| {
+        let answer = server.send("POST", "/v1/execute", &json!({ "language": language, "code": code }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.events()
+    };
+    let events = run("python", "print('out')\n6 * 7");
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(kinds, ["init", "stdout", "result", "execution_complete"], "{events:?}");
+    assert_eq!(events[2]["results"]["text"], "42");
+    let failed = run("python", "def f():\n    return 1 / 0\nf()");
+    let error = &failed.last().unwrap()["error"];
+    assert_eq!(
+        (&error["ename"], &error["evalue"]),
+        (&json!("ZeroDivisionError"), &json!("division by zero"))
+    );
+    // It ends as a program does: with its own code, and when its threads have ended.
+    for (code, told) in [("import sys\nsys.exit(3)", "3"), ("raise SystemExit('why')", "1")] {
+        assert_eq!(run("python", code).last().unwrap()["error"]["evalue"], told, "{code}");
+    }
+    assert_eq!(run("python", "import sys\nsys.exit()").last().unwrap()["type"], "execution_complete");
+    let events = run(
+        "python",
+        "import atexit, threading, time\natexit.register(print, 'last')\n\
+         def f():\n    time.sleep(0.2)\n    print('late')\nthreading.Thread(target=f).start()",
+    );
+    assert_eq!(texts(&events, "stdout"), ["late", "last"], "{events:?}");
+    let long = format!("#{}\nprint('long')", "x".repeat(200_000));
+    assert_eq!(texts(&run("python", &long), "stdout"), ["long"]);
+    let events = run("javascript", "setTimeout(() => console.log('later'), 50); console.log('now')");
+    assert_eq!(texts(&events, "stdout"), ["now", "later"], "a program waits for what it has begun");
     while boxes(&server) > 0 {}
 }
 

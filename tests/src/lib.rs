@@ -5,6 +5,7 @@ pub mod begun;
 pub mod engine;
 pub mod kernels;
 pub mod leaks;
+pub mod node;
 pub mod podman;
 pub mod python;
 pub mod trees;

@@ -239,3 +239,27 @@ fn a_directory_of_the_host_is_seen_anew() {
         assert_eq!(stage.sh("test -e /new && echo there; true"), "there", "{:?}", stage.house.mode);
     }
 }
+
+/// A process that is never there for long: each forks the next one and ends.
+const CHAIN: &str = "import os\n\
+    if os.fork() == 0:\n\
+    \x20   os.setsid()\n\
+    \x20   while True:\n\
+    \x20       if os.fork(): os._exit(0)\n";
+
+#[test]
+fn a_chain_of_processes_that_fork_and_end_is_caught() {
+    for stage in Stage::each(&[]) {
+        let new = stage.sh(LOOK);
+        for line in ["true", "echo x > /workspace/a"] {
+            stage.python(&stage.id, CHAIN);
+            stage.python(&stage.id, CHAIN);
+            stage.sh(line);
+            stage.ok(&["reset", &stage.id]);
+            // One that had got away would be seen now and then.
+            for _ in 0..5 {
+                assert_eq!(stage.sh(LOOK), new, "{:?}: {line}", stage.house.mode);
+            }
+        }
+    }
+}

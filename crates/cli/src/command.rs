@@ -22,6 +22,7 @@ mod info;
 mod jump;
 mod key;
 mod kill;
+mod left;
 mod list;
 mod log;
 mod mcp;

@@ -83,12 +83,15 @@ impl Tongue {
     pub fn or_kernel(word: &str) -> Result<Tongue, String> {
         match word.parse() {
             Ok(tongue) => Ok(tongue),
-            Err(_) if is_kernel_name(word) => {
-                let interpreter = Some(format!("{KERNEL_OF}{}", word.to_ascii_lowercase()));
-                Ok(Tongue { language: Language::Jupyter, interpreter })
-            }
+            Err(_) if is_kernel_name(word) => Ok(Tongue::kernel_of(word)),
             Err(why) => Err(why),
         }
+    }
+
+    /// A kernel that speaks this language, whatever it is called.
+    pub fn kernel_of(language: &str) -> Tongue {
+        let interpreter = Some(format!("{KERNEL_OF}{}", language.to_ascii_lowercase()));
+        Tongue { language: Language::Jupyter, interpreter }
     }
 
     /// The interpreter of such a context, if another word may name one, too.
@@ -311,5 +314,6 @@ mod tests {
         assert_eq!(go.to_string(), "go");
         assert_eq!(Tongue::or_kernel("js").expect("we have that").to_string(), "javascript");
         assert!(Tongue::or_kernel("c++/x").is_err());
+        assert_eq!(Tongue::kernel_of("TypeScript").to_string(), "typescript");
     }
 }

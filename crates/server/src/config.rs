@@ -47,6 +47,8 @@ pub struct Config {
     pub mcp: Option<McpConfig>,
     /// Whether requests to a box's ports let it live longer, if its maker wants that.
     pub renew_on_access: bool,
+    /// Whether Python contexts of `/code` are forked from an interpreter that is kept warm, where boxes can.
+    pub warm_contexts: bool,
     /// What is told as it happens.
     pub log: LogLevel,
     /// Whether every call is written down.
@@ -121,6 +123,7 @@ struct File {
     box_timeout_max_s: u64,
     mcp: bool,
     renew_on_access: bool,
+    warm_contexts: bool,
     log: LogLevel,
     audit: bool,
     telemetry: Telemetry,
@@ -175,6 +178,7 @@ impl Config {
             timeout_max: Duration::from_secs(file.box_timeout_max_s),
             mcp: file.mcp.then(McpConfig::default),
             renew_on_access: file.renew_on_access,
+            warm_contexts: file.warm_contexts,
             log: file.log,
             audit: file.audit,
             telemetry: file.telemetry,

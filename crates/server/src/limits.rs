@@ -100,6 +100,8 @@ pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
 pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
 /// How long a small question that the service has to ask a program in a box may take.
 pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
+/// How long the entrypoint of a box may take to open a port of its own that says that it runs code.
+pub(crate) const READY_WAIT: Duration = Duration::from_secs(20);
 /// How long a command of a session may run, unless said otherwise.
 pub(crate) const SESSION_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 /// How long a piece of code may run, unless said otherwise, and at most.

@@ -24,9 +24,14 @@ async def refused(waited):
 
 
 async def readme(codes):
-    """What the README of OpenSandbox shows."""
+    """What the README of OpenSandbox shows, indented as it is there."""
     result = await codes.run(
-        "import sys\nprint(sys.version)\nresult = 2 + 2\nresult\n",
+        """
+            import sys
+            print(sys.version)
+            result = 2 + 2
+            result
+        """,
         language=SupportedLanguage.PYTHON,
     )
     assert result.result[0].text == "4", result

@@ -2,19 +2,20 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
-    Code, ContextSpec, DiffOptions, Difference, ExecOutput, ExecSpec, Language, Program, SandboxSpec,
-    Sandboxes, Shot, Shots, ShotsSpec, Tongue, Warm,
+    Code, ContextSpec, ExecOutput, ExecSpec, Language, Program, SandboxSpec, Sandboxes, Shot, Shots,
+    ShotsSpec, Tongue, Warm,
 };
 use owo_colors::OwoColorize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::image::{Fetched, fetch};
+use super::left::Left;
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::escape::plain;
 use crate::session::{Part, signal_code};
@@ -23,9 +24,6 @@ use crate::{code, output, progress, table, terminal, words};
 
 /// Codes from here on mean that a signal ended us.
 const SIGNALLED: i32 = 128;
-
-/// Files that are told of one piece of code; more are counted.
-const LEFT_TOLD_MAX: usize = 1000;
 
 /// Run many pieces of code, each in a box that begins anew, and tell what each came to and left behind
 #[derive(Debug, Args)]
@@ -84,7 +82,7 @@ struct Piece {
 struct Ran {
     file: PathBuf,
     output: ExecOutput,
-    left: Vec<Difference>,
+    left: Left,
 }
 
 impl Batch {
@@ -203,66 +201,28 @@ async fn run_in(shot: &Shot, common: &Common, piece: Piece) -> Result<Ran> {
     let code = Code { context: context.id.clone(), language: context.language, code: text };
     let exec = ExecSpec { program: Program::Code(code), ..common.exec.clone() };
     let output = sandbox.exec(exec).await?.collect().await;
-    // What it has started ends with it: what is left behind is what stays.
-    if sandbox.why_lost(&context.id).await?.is_none() {
-        sandbox.delete_context(&context.id).await?;
-    }
-    let changes = common.house.diff(sandbox.id(), None, DiffOptions::default()).await?.changes;
-    let left = changes.into_iter().filter(is_left).collect::<Vec<_>>();
-    if let Some(into) = into.filter(|_| !left.is_empty()) {
-        for change in &left {
-            copy(sandbox, change, &into).await?;
-        }
+    let left = Left::find(&common.house, sandbox, &context.id).await?;
+    if let Some(into) = into {
+        left.copy_to(sandbox, &into).await?;
     }
     Ok(Ran { file, output, left })
 }
 
-/// Whether it is a file that was added or whose content is another.
-fn is_left(change: &Difference) -> bool {
-    let is_file = change.to.as_ref().is_some_and(|thing| thing.kind == "file");
-    is_file && (change.from.is_none() || change.what.contains(&"content"))
-}
-
-async fn copy(sandbox: &glasshouse_sandbox::Sandbox, change: &Difference, into: &Path) -> Result<()> {
-    let Ok(path) = std::str::from_utf8(&change.path) else {
-        output::say(&format!("{} is not copied: its name is no UTF-8", change.path.escape_ascii()));
-        return Ok(());
-    };
-    let inside: PathBuf =
-        Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    let to = into.join(inside);
-    if let Some(parent) = to.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-    }
-    sandbox.copy_out(path, &to).await.with_context(|| format!("cannot copy {path} to {}", to.display()))
-}
-
 fn json(ran: &Ran) -> Value {
     let mut value = output::exec_json(&ran.output);
-    let left = ran.left.iter().take(LEFT_TOLD_MAX).map(|change| {
-        let to = change.to.as_ref();
-        let what = if change.from.is_some() { "changed" } else { "added" };
-        json!({ "path": String::from_utf8_lossy(&change.path), "bytes": to.map(|to| to.bytes), "change": what })
-    });
-    value["left"] = left.collect();
-    value["left_count"] = ran.left.len().into();
+    ran.left.put_into(&mut value);
     value["file"] = ran.file.to_string_lossy().into();
     value
 }
 
 fn row(ran: &Ran) -> Vec<String> {
     let report = &ran.output.report;
-    let bytes: u64 = ran.left.iter().filter_map(|change| change.to.as_ref()).map(|to| to.bytes).sum();
-    let left = match ran.left.len() {
-        0 => String::new(),
-        count => format!("{}, {}", words::count(count, "file", "files"), words::size(bytes)),
-    };
     vec![
         plain(&ran.file.to_string_lossy()).into_owned(),
         words::exit(&report.exit),
         words::span(std::time::Duration::from_micros(report.wall_us)),
         words::size(report.peak_memory_bytes),
-        left,
+        ran.left.in_words(),
     ]
 }
 

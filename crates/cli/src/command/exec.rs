@@ -124,6 +124,16 @@ pub(super) struct Foreground<'a> {
 impl Foreground<'_> {
     /// Runs it to its end, and returns the exit code.
     pub(super) async fn run(&self, spec: ExecSpec, signals: &mut Signals) -> Result<i32> {
+        self.run_and(spec, signals, async |_: &mut Value| Ok(())).await
+    }
+
+    /// The same, and does something when it has ended, with what is told of it in JSON if that is wanted.
+    pub(super) async fn run_and(
+        &self,
+        spec: ExecSpec,
+        signals: &mut Signals,
+        afterwards: impl AsyncFnOnce(&mut Value) -> Result<()>,
+    ) -> Result<i32> {
         let context = match &spec.program {
             Program::Code(code) => Some(code.context.clone()),
             _ => None,
@@ -134,6 +144,7 @@ impl Foreground<'_> {
                 if let Some(why) = self.why_lost(context.as_deref(), &ended.report.exit).await {
                     self.global.say(&format!("the context was lost: {why}"));
                 }
+                afterwards(&mut Value::Null).await?;
                 Ok(code)
             }
             End::Collected(ran) => {
@@ -142,6 +153,7 @@ impl Foreground<'_> {
                     told["results"] = ran.results.iter().map(crate::code::json).collect();
                     told["context_lost"] = self.why_lost(context.as_deref(), &ran.report.exit).await.into();
                 }
+                afterwards(&mut told).await?;
                 output::print_json(&told)?;
                 Ok(ran.report.exit.shell_code())
             }

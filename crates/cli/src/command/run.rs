@@ -1,14 +1,18 @@
 //! `glass run`: a fresh box for one command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::{Code, ExecSpec, Image, Program, SandboxSpec, Sandboxes, Tongue};
+use glasshouse_sandbox::{
+    Code, ErrorKind, ExecSpec, Image, Program, Sandbox, SandboxSpec, Sandboxes, Tongue,
+};
+use serde_json::Value;
 
 use super::create::{Made, make, remove};
 use super::exec::Foreground;
 use super::image::{Fetched, fetch, own_command, something};
+use super::left::Left;
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::code;
 use crate::session::signal_code;
@@ -28,7 +32,8 @@ Examples:
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
   glass run --image oci://debian:12 -- cat /etc/os-release
-  glass run --lang python plot.py --json      code, and what it tells beside its output
+  glass run --lang python plot.py --json      code, what it tells beside its output, and the files that it left behind
+  glass run --lang python --files out plot.py      out has the files that it left behind
   echo data | glass run -i --shell -- 'sort | uniq -c'")]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -40,6 +45,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LANG", value_parser = code::tongue, help_heading = "Command")]
     #[arg(conflicts_with_all = ["tty", "shell"])]
     lang: Option<Tongue>,
+    /// Copy the files that the code left behind to DIR, which must not be there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Command", requires = "lang")]
+    files: Option<PathBuf>,
     /// The program and its arguments [default: what the image runs by itself]
     #[arg(required_unless_present_any = ["image", "lang"], trailing_var_arg = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -99,6 +107,9 @@ impl Run {
         if part.stdin && file.is_none_or(|file| file == Path::new("-")) {
             bail!("our stdin cannot be both the code and what it reads");
         }
+        if let Some(dir) = self.files.as_deref().filter(|dir| dir.symlink_metadata().is_ok()) {
+            bail!("{} is there already: files are copied to a new directory", dir.display());
+        }
         let text = code::read(file)?;
         let language = tongue.language;
         let (context, exec) = self.options.code(tongue)?;
@@ -108,13 +119,47 @@ impl Run {
         };
         let run = async {
             let context = sandbox.create_context(context).await?;
-            let program = Program::Code(Code { context: context.id, language, code: text });
+            let program = Program::Code(Code { context: context.id.clone(), language, code: text });
             let foreground = Foreground { global, sandbox: &sandbox, part, limited: Limited::Here };
-            foreground.run(ExecSpec { program, ..exec }, signals).await
+            let leave = async |told: &mut Value| match global.json || self.files.is_some() {
+                true => leave(global, house, (&sandbox, &context.id), self.files.as_deref(), told).await,
+                false => Ok(()),
+            };
+            foreground.run_and(ExecSpec { program, ..exec }, signals, leave).await
         };
         let code = run.await;
         let removed = remove(&sandbox, signals).await;
         let code = code?;
         removed.map(|()| code)
     }
+}
+
+/// Tells and copies the files that code left behind.
+async fn leave(
+    global: &Global,
+    house: &Sandboxes,
+    (sandbox, context): (&Sandbox, &str),
+    into: Option<&Path>,
+    told: &mut Value,
+) -> Result<()> {
+    let left = match Left::find(house, sandbox, context).await {
+        // A runtime that cannot compare states has nothing to tell; whoever wants the files has to know.
+        Err(e) if into.is_none() && is_unsupported(&e) => return Ok(()),
+        found => found.context("cannot tell the files that the code left behind")?,
+    };
+    if let Some(into) = into {
+        left.copy_to(sandbox, into).await?;
+        if !left.in_words().is_empty() {
+            global.say(&format!("{} left behind, now in {}", left.in_words(), into.display()));
+        }
+    }
+    if global.json {
+        left.put_into(told);
+    }
+    Ok(())
+}
+
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    let known = error.downcast_ref::<glasshouse_sandbox::Error>();
+    known.is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }

@@ -23,16 +23,40 @@
   const typescript = globalThis.__glasshouse_typescript === true;
   delete globalThis.__glasshouse_typescript;
 
-  let strip = (code) => code;
+  const CELLS_MAX = 1000;
+  const maps = new Map(); // of cells whose lines are not where the user wrote them
+  let plain = (code) => code;
   if (typescript) {
-    const { stripTypeScriptTypes } = require('module');
+    const { SourceMap, stripTypeScriptTypes } = require('module');
     if (typeof stripTypeScriptTypes !== 'function') {
       process.stderr.write(`Node.js ${process.version} cannot strip types: TypeScript needs 22.13 or later\n`);
       process.reallyExit(1);
     }
-    strip = (code) => stripTypeScriptTypes(code, { mode: 'transform', sourceMap: false });
-    strip('let x: number');
+    const MAP = '\n//# sourceMappingURL=data:application/json;base64,';
+    const written = (code, name) => {
+      const made = stripTypeScriptTypes(code, { mode: 'transform', sourceMap: true });
+      const end = made.lastIndexOf(MAP);
+      maps.set(name, new SourceMap(JSON.parse(Buffer.from(made.slice(end + MAP.length), 'base64'))));
+      if (maps.size > CELLS_MAX) maps.delete(maps.keys().next().value);
+      return made.slice(0, end);
+    };
+    // Blanks in place of types leave every line where it is. What is more than types, like an enum, has to be written anew, which
+    // Node.js 26 does not do any more.
+    plain = (code, name) => {
+      try {
+        return stripTypeScriptTypes(code, { mode: 'strip', sourceUrl: name });
+      } catch (error) {
+        try { return written(code, name); } catch { throw error; }
+      }
+    };
+    plain('let x: number', 'cell-0.js');
   }
+
+  // A text that names places, with those that the user knows.
+  const placed = (text) => text.replace(/(cell-\d+\.js):(\d+):(\d+)/g, (same, name, line, column) => {
+    const from = maps.get(name)?.findEntry(line - 1, column - 1);
+    return from?.originalLine === undefined ? same : `${name}:${from.originalLine + 1}:${from.originalColumn + 1}`;
+  });
 
   const TRACEBACK_CHARS_MAX = 65536;
   const [RUNNING, ENDINGS, THROUGH] = [0, 1, 2];
@@ -110,7 +134,7 @@
       name = isError ? String(error.name) : 'Thrown';
       value = isError ? String(error.message) : inspect(error);
       const text = isError && typeof error.stack === 'string' ? error.stack : `${name}: ${value}`;
-      lines = text.slice(0, TRACEBACK_CHARS_MAX).split('\n');
+      lines = placed(text.slice(0, TRACEBACK_CHARS_MAX)).split('\n');
       // Below the first frame that is ours there is nothing of the user's.
       const ours = lines.findIndex((line) => /^\s+at .*(node:inspector|node:vm|node:internal|\[eval\])/.test(line));
       if (ours > 0) lines = lines.slice(0, ours);
@@ -212,8 +236,9 @@
   };
 
   const evaluate = (mine, code) => {
+    const name = `cell-${mine.serial}.js`;
     session.post('Runtime.evaluate', {
-      expression: `${strip(code)}\n//# sourceURL=cell-${mine.serial}.js`,
+      expression: `${plain(code, name)}\n//# sourceURL=${name}`,
       replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
     }, answered(mine));
   };

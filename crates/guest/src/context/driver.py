@@ -19,6 +19,7 @@ def drive(wait=None):
     compile_, eval_, dict_, hasattr_, getattr_, bytes_ = compile, eval, dict, hasattr, getattr, bytes
     close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
     callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
+    SyntaxError_ = SyntaxError
     bytearray_, tuple_, range_ = bytearray, tuple, range
     try:
         from _json import encode_basestring_ascii as quoted
@@ -320,24 +321,45 @@ def drive(wait=None):
                 task.cancel()
                 raise
 
+    def outdented(source):
+        """Code without the indent of its first line that says anything, where lines have it: as IPython does it."""
+        for text in source.split('\n'):
+            bare = text.lstrip(' \t')
+            if bare.strip():
+                indent = text[:len_(text) - len_(bare)]
+                return '\n'.join([text[len_(indent):] if text.startswith(indent) else text
+                                  for text in source.split('\n')])
+        return source
+
+    def parsed(source, name):
+        """The tree of code, and the code itself as its lines are then."""
+        try:
+            return compile_(source, name, 'exec', ast.PyCF_ONLY_AST | AWAIT, True), source
+        except SyntaxError_:
+            # Only what makes no sense as it stands, so that nothing else changes its meaning.
+            lesser = outdented(source)
+            if lesser == source:
+                raise
+        State.cells[name] = lesser
+        return compile_(lesser, name, 'exec', ast.PyCF_ONLY_AST | AWAIT, True), lesser
+
     def execute(source, count):
         name = '<cell %d>' % count
         State.cells[name] = source
+        tree, source = parsed(source, name)
         keep_lines()
         if len_(State.cells) > CELLS_MAX:
             oldest = '<cell %d>' % (count - CELLS_MAX)
             State.cells.pop(oldest, None)
             if 'linecache' in sys.modules:
                 sys.modules['linecache'].cache.pop(oldest, None)
-        flags = AWAIT
-        tree = compile_(source, name, 'exec', ast.PyCF_ONLY_AST | flags, True)
         last = None
         if tree.body and isinstance_(tree.body[-1], ast.Expr) and not source.rstrip().endswith(';'):
             last = ast.Interactive([tree.body.pop()])
         if tree.body:
-            perform(compile_(tree, name, 'exec', flags, True))
+            perform(compile_(tree, name, 'exec', AWAIT, True))
         if last is not None:
-            perform(compile_(last, name, 'single', flags, True))
+            perform(compile_(last, name, 'single', AWAIT, True))
 
     def fresh():
         """What a run finds, whatever the one before has done to it."""

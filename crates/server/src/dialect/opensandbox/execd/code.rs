@@ -2,20 +2,20 @@
 //!
 //! A context carries its id as its name in the box, so it is there for a server that was started anew. Without an id, code
 //! is run in a context that each language has one of, made when it is first wanted. A language that we have no driver for is
-//! one of a kernel of Jupyter's, if the box has such a kernel.
+//! one of a kernel of Jupyter's, if the box has such a kernel; so is TypeScript, where Node.js is too old for it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use glasshouse_sandbox::{
-    CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ErrorKind, Exec, ExecEvent,
-    Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue,
+    CodeError, CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, Error, ErrorKind, Exec,
+    ExecEvent, Exit, ExitReport, Language, MimeBundle, OutputStream, Sandbox, Tongue, Warm,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,18 +28,21 @@ use super::command::events;
 use super::commands::{pass_on, put_line};
 use super::stream::{self, Event, Failure, Lines};
 use super::{Empty, Here, bad, environment, fault, missing};
-use crate::dialect::opensandbox::Service;
+use crate::clock::now_ms;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
-use crate::dialect::opensandbox::rooms::Room;
-use crate::limits::{OUTPUT_PIECES, PING};
+use crate::dialect::opensandbox::rooms::{ENTRYPOINT, Room};
+use crate::dialect::opensandbox::{Service, Shared};
+use crate::limits::{OUTPUT_PIECES, PING, READY_WAIT};
 use crate::random;
 
 /// The port at which the SDK looks whether a box runs code: there Jupyter would listen.
-pub(super) const READY_PORT: u16 = 44771;
+const READY_PORT: u16 = 44771;
 /// The variable that may name another one.
-pub(super) const READY_PORT_NAME: &str = "JUPYTER_PORT";
+const READY_PORT_NAME: &str = "JUPYTER_PORT";
+/// Words in an entrypoint that listens at that port by itself, when it has got the box ready.
+const OPENS_ITSELF: [&str; 2] = ["jupyter", "code-interpreter"];
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -88,12 +91,34 @@ fn tongue_of(info: &ContextInfo) -> Tongue {
     Tongue { language: info.language, interpreter: info.interpreter.clone() }
 }
 
-/// Lets the port answer that is looked at, if a command does that.
-pub(super) async fn expect_look(room: &Room, line: Option<&String>) -> Answer<()> {
-    if line.is_some_and(|line| line.contains(READY_PORT_NAME)) {
-        room.sandbox.answer(READY_PORT).await.map_err(fault)?;
+/// Lets the port answer that is looked at, if a command does that: the one that its variables name.
+///
+/// An entrypoint that is about to open it, having chosen versions and installed kernels, is given time for that.
+pub(super) async fn expect_look(
+    room: &Room,
+    line: Option<&str>,
+    envs: Option<&BTreeMap<String, String>>,
+) -> Answer<()> {
+    if !line.is_some_and(|line| line.contains(READY_PORT_NAME)) || opens_it_itself(room).await {
+        return Ok(());
     }
-    Ok(())
+    let said = match envs.and_then(|envs| envs.get(READY_PORT_NAME)) {
+        Some(said) => Some(said.clone()),
+        // A box that cannot tell has no other than the usual one.
+        None => environment::all(&room.sandbox).await.ok().and_then(|variables| {
+            let found = variables.into_iter().rfind(|(name, _)| name == READY_PORT_NAME);
+            found.map(|(_, value)| value)
+        }),
+    };
+    let port = said.and_then(|said| said.parse().ok()).filter(|port| *port > 0);
+    room.sandbox.answer(port.unwrap_or(READY_PORT)).await.map_err(fault)
+}
+
+/// Whether the box's entrypoint is of a kind that opens the port by itself, and has had no time for that yet.
+async fn opens_it_itself(room: &Room) -> bool {
+    let Ok(Some(entrypoint)) = room.commands.find(&room.sandbox, ENTRYPOINT).await else { return false };
+    let is_new = now_ms().saturating_sub(entrypoint.started_ms) < READY_WAIT.as_millis() as u64;
+    is_new && entrypoint.end().is_none() && OPENS_ITSELF.iter().any(|word| entrypoint.text.contains(word))
 }
 
 /// Run code
@@ -106,34 +131,60 @@ pub(super) async fn expect_look(room: &Room, line: Option<&String>) -> Answer<()
     (status = 404, description = "There is no such context", body = ErrorResponse),
     (status = 500, description = "The context is busy", body = ErrorResponse),
 ))]
-async fn run(Here(room): Here, Body(request): Body<RunCodeRequest>) -> Answer<Response> {
+async fn run(
+    State(service): Shared,
+    Here(room): Here,
+    Body(request): Body<RunCodeRequest>,
+) -> Answer<Response> {
     if request.code.trim().is_empty() {
         return Err(bad("INVALID_REQUEST_BODY", "there is no code"));
     }
-    let context = wanted(&room.sandbox, request.context.unwrap_or_default()).await?;
+    let context = wanted(&service, &room.sandbox, request.context.unwrap_or_default()).await?;
     let count = context.runs + 1;
     let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(busy)?;
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
-    tokio::spawn(follow(exec, context.id, count, pieces));
+    tokio::spawn(tell(exec, context.id, count, pieces));
     Ok(events(receiver))
 }
 
 /// The context that a caller means.
-async fn wanted(sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> {
+async fn wanted(service: &Service, sandbox: &Sandbox, context: CodeContext) -> Answer<ContextInfo> {
     if let Some(id) = context.id.filter(|id| !id.is_empty()) {
         return known(sandbox, &id).await;
     }
     let tongue = tongue_named(&context.language)?;
     // A colon has no place in a name.
-    let id = Some(format!("default-{}", tongue.to_string().replace(':', "-")));
-    sandbox.have_context(spec_of(sandbox, tongue, id).await).await.map_err(unstartable)
+    let id = format!("default-{}", tongue.to_string().replace(':', "-"));
+    have(sandbox, spec_of(service, sandbox, tongue, id).await).await.map_err(unstartable)
 }
 
-async fn spec_of(sandbox: &Sandbox, tongue: Tongue, id: Option<String>) -> ContextSpec {
+async fn spec_of(service: &Service, sandbox: &Sandbox, tongue: Tongue, id: String) -> ContextSpec {
     // A box without such a file has none of those variables.
     let env = environment::of_commands(sandbox).await.unwrap_or_default();
+    let is_warm = service.config.warm_contexts && tongue.language == Language::Python;
     let Tongue { language, interpreter } = tongue;
-    ContextSpec { language, id, interpreter, env, ..ContextSpec::default() }
+    let warm = is_warm.then(Warm::default);
+    ContextSpec { language, id: Some(id), interpreter, env, warm, ..ContextSpec::default() }
+}
+
+/// Has a context: the one of this name, or a new one. TypeScript that the box's Node.js cannot run is that of a kernel, if the
+/// box has one that speaks it.
+pub(in crate::dialect::opensandbox) async fn have(
+    sandbox: &Sandbox,
+    spec: ContextSpec,
+) -> Result<ContextInfo, Error> {
+    let has_other = spec.language == Language::Typescript && spec.interpreter.is_none();
+    let refused = match sandbox.have_context(spec.clone()).await {
+        Err(e) if has_other && e.kind() == ErrorKind::Unsupported => e,
+        done => return done,
+    };
+    let Tongue { language, interpreter } = Tongue::kernel_of(spec.language.name());
+    match sandbox.have_context(ContextSpec { language, interpreter, ..spec }).await {
+        Err(e) if e.kind() == ErrorKind::Unsupported => {
+            Err(Error::new(ErrorKind::Unsupported, format!("{refused}; nor does a kernel: {e}")))
+        }
+        done => done,
+    }
 }
 
 fn tongue_named(name: &str) -> Answer<Tongue> {
@@ -153,7 +204,7 @@ fn unknown(id: &str) -> Fault {
     Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no context {id}"))
 }
 
-fn busy(error: glasshouse_sandbox::Error) -> Fault {
+fn busy(error: Error) -> Fault {
     match error.kind() {
         ErrorKind::Busy => {
             let message = format!("session is busy: {error}");
@@ -164,7 +215,7 @@ fn busy(error: glasshouse_sandbox::Error) -> Fault {
 }
 
 /// An interpreter that is not there, or does not come up.
-fn unstartable(error: glasshouse_sandbox::Error) -> Fault {
+fn unstartable(error: Error) -> Fault {
     match error.kind() {
         ErrorKind::Gone => fault(error),
         _ => Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", error.to_string()),
@@ -172,62 +223,107 @@ fn unstartable(error: glasshouse_sandbox::Error) -> Fault {
 }
 
 /// Tells what code does, to its end, for as long as somebody listens.
-async fn follow(mut exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
-    let mut pieces = Some(pieces);
-    let (mut stdout, mut stderr) = (Lines::default(), Lines::default());
-    let (mut piece, mut error) = (Vec::new(), None);
-    stream::put(&mut piece, Event { kind: "init", text: Some(&context), ..Event::default() });
-    let count = Event { kind: "execution_count", execution_count: Some(count), ..Event::default() };
-    stream::put(&mut piece, count);
-    pass_on(&mut pieces, &mut piece).await;
-    let mut ping = tokio::time::interval(PING);
-    ping.reset();
-    let report = loop {
-        let event = tokio::select! {
-            event = exec.next() => event,
-            _ = ping.tick(), if pieces.is_some() => {
-                stream::put(&mut piece, Event { kind: "ping", text: Some("pong"), ..Event::default() });
-                pass_on(&mut pieces, &mut piece).await;
-                continue;
-            }
-        };
-        match event {
-            Some(ExecEvent::Output(chunk)) => match chunk.stream {
-                OutputStream::Stdout => {
-                    stdout.push(&chunk.bytes, |text| put_line(&mut piece, "stdout", text))
-                }
-                OutputStream::Stderr => {
-                    stderr.push(&chunk.bytes, |text| put_line(&mut piece, "stderr", text))
-                }
-                OutputStream::Results => {}
-            },
-            Some(ExecEvent::Result(CodeResult::Error(told))) => error = Some(told),
-            Some(ExecEvent::Result(CodeResult::Value(bundle) | CodeResult::Display(bundle))) => {
-                // What was written before it comes before it.
-                stdout.finish(|text| put_line(&mut piece, "stdout", text));
-                stderr.finish(|text| put_line(&mut piece, "stderr", text));
-                let results = Some(shapes(bundle));
-                stream::put(&mut piece, Event { kind: "result", results, ..Event::default() });
-            }
-            Some(ExecEvent::Gap { .. }) => {}
-            Some(ExecEvent::Ended(report)) => break report,
-            Some(ExecEvent::UpToDate { .. }) | None => {
-                break ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() });
-            }
-        }
-        pass_on(&mut pieces, &mut piece).await;
-        ping.reset();
-    };
-    stdout.finish(|text| put_line(&mut piece, "stdout", text));
-    stderr.finish(|text| put_line(&mut piece, "stderr", text));
-    match error {
-        Some(CodeError { name, value, traceback }) => {
-            let error = Some(Failure { ename: Cow::Owned(name), evalue: value, traceback });
-            stream::put(&mut piece, Event { kind: "error", error, ..Event::default() });
-        }
-        None => stream::put_end(&mut piece, &report),
+async fn tell(exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
+    let mut telling = Telling::begun(&context, pieces);
+    telling.put(Event { kind: "execution_count", execution_count: Some(count), ..Event::default() });
+    let (report, error) = telling.follow(exec).await;
+    telling.end(&report, error).await;
+}
+
+/// What is told of code, to somebody who may have stopped to listen.
+pub(in crate::dialect::opensandbox) struct Telling {
+    listener: Option<mpsc::Sender<Bytes>>,
+    piece: Vec<u8>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Telling {
+    /// Begins with the name of what is told.
+    pub(in crate::dialect::opensandbox) fn begun(id: &str, listener: mpsc::Sender<Bytes>) -> Telling {
+        let (stdout, stderr) = (Lines::default(), Lines::default());
+        let mut telling = Telling { listener: Some(listener), piece: Vec::new(), stdout, stderr };
+        telling.put(Event { kind: "init", text: Some(id), ..Event::default() });
+        telling
     }
-    pass_on(&mut pieces, &mut piece).await;
+
+    fn put(&mut self, event: Event<'_>) {
+        stream::put(&mut self.piece, event);
+    }
+
+    async fn pass_on(&mut self) {
+        pass_on(&mut self.listener, &mut self.piece).await;
+    }
+
+    /// What was written is a line, finished or not.
+    fn finish_lines(&mut self) {
+        self.stdout.finish(|text| put_line(&mut self.piece, "stdout", text));
+        self.stderr.finish(|text| put_line(&mut self.piece, "stderr", text));
+    }
+
+    /// Tells all that a run says. How it ended, and its error.
+    pub(in crate::dialect::opensandbox) async fn follow(
+        &mut self,
+        mut exec: Exec,
+    ) -> (ExitReport, Option<CodeError>) {
+        let mut error = None;
+        self.pass_on().await;
+        let mut ping = tokio::time::interval(PING);
+        ping.reset();
+        let report = loop {
+            let event = tokio::select! {
+                event = exec.next() => event,
+                _ = ping.tick(), if self.listener.is_some() => {
+                    self.put(Event { kind: "ping", text: Some("pong"), ..Event::default() });
+                    self.pass_on().await;
+                    continue;
+                }
+            };
+            match event {
+                Some(ExecEvent::Output(chunk)) => match chunk.stream {
+                    OutputStream::Stdout => {
+                        self.stdout.push(&chunk.bytes, |text| put_line(&mut self.piece, "stdout", text))
+                    }
+                    OutputStream::Stderr => {
+                        self.stderr.push(&chunk.bytes, |text| put_line(&mut self.piece, "stderr", text))
+                    }
+                    OutputStream::Results => {}
+                },
+                Some(ExecEvent::Result(CodeResult::Error(told))) => error = Some(told),
+                Some(ExecEvent::Result(CodeResult::Value(bundle) | CodeResult::Display(bundle))) => {
+                    // What was written before it comes before it.
+                    self.finish_lines();
+                    let results = Some(shapes(bundle));
+                    self.put(Event { kind: "result", results, ..Event::default() });
+                }
+                Some(ExecEvent::Gap { .. }) => {}
+                Some(ExecEvent::Ended(report)) => break report,
+                Some(ExecEvent::UpToDate { .. }) | None => {
+                    break ExitReport::never_ran(Exit::BoxGone { why: "its end was not told".to_owned() });
+                }
+            }
+            self.pass_on().await;
+            ping.reset();
+        };
+        self.finish_lines();
+        (report, error)
+    }
+
+    /// Tells how it ended: by its error, if there is one.
+    pub(in crate::dialect::opensandbox) async fn end(
+        mut self,
+        report: &ExitReport,
+        error: Option<CodeError>,
+    ) {
+        match error {
+            Some(CodeError { name, value, traceback }) => {
+                let error = Some(Failure { ename: Cow::Owned(name), evalue: value, traceback });
+                self.put(Event { kind: "error", error, ..Event::default() });
+            }
+            None => stream::put_end(&mut self.piece, report),
+        }
+        self.pass_on().await;
+    }
 }
 
 /// What code shows, by the names that the protocol has for the shapes.
@@ -262,12 +358,13 @@ async fn interrupt(Here(room): Here, query: Query) -> Answer<Empty> {
     (status = 500, description = "Its interpreter does not start", body = ErrorResponse),
 ))]
 async fn create(
+    State(service): Shared,
     Here(room): Here,
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
     let tongue = tongue_named(&request.language.unwrap_or_default())?;
-    let spec = spec_of(&room.sandbox, tongue, Some(random::hex()?)).await;
-    let made = room.sandbox.create_context(spec).await.map_err(unstartable)?;
+    let spec = spec_of(&service, &room.sandbox, tongue, random::hex()?).await;
+    let made = have(&room.sandbox, spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }
 

@@ -85,7 +85,7 @@ pub(super) struct CommandStatusResponse {
     (status = 400, description = "That makes no sense", body = ErrorResponse),
 ))]
 async fn run(Here(room): Here, Body(request): Body<RunCommandRequest>) -> Answer<Response> {
-    super::code::expect_look(&room, request.command.as_ref()).await?;
+    super::code::expect_look(&room, request.command.as_deref(), request.envs.as_ref()).await?;
     let background = request.is_background();
     let id = random::hex()?;
     let spec = spec(&room, request, &id).await?;

@@ -153,7 +153,7 @@ fn replaced<'a>(path: &str, value: impl Fn(&str) -> &'a str) -> String {
 }
 
 /// All variables that a command has.
-async fn all(sandbox: &Sandbox) -> Answer<Variables> {
+pub(super) async fn all(sandbox: &Sandbox) -> Answer<Variables> {
     let spec = ExecSpec {
         program: Program::Argv(vec!["env".to_owned(), "-0".to_owned()]),
         env: of_commands(sandbox).await?,

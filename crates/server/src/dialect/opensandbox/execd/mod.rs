@@ -39,6 +39,7 @@ use super::fault::{Answer, Fault};
 use super::rooms::Room;
 use super::{Service, proxy};
 
+pub(super) use code::{Telling, have as have_context};
 pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
 pub(super) use metrics::Usage;

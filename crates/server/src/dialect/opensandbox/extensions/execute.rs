@@ -1,7 +1,8 @@
 //! A piece of code, in a box that is made for it and goes with it.
 //!
-//! The code becomes a file of a fresh box, and the language's own program runs it; what comes back is the stream that a
-//! command has. The box ends with the code, with the caller who stops to listen, and with the server, whichever is first.
+//! Code runs in a context of a fresh box, as that of `/code` does, and is told in the same events. JavaScript and shells are a file
+//! that the language's own program runs: a program goes on until nothing is left to wait for, and a context does not. The box ends
+//! with the code, with the caller who stops to listen, and with the server, whichever is first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use glasshouse_sandbox::{ExecSpec, Program, Sandbox, SandboxSpec};
+use glasshouse_sandbox::{
+    CodeError, CodeSpec, ContextInfo, ContextSpec, ErrorKind, Exec, ExecSpec, Exit, ExitReport, Language,
+    Program, Sandbox, SandboxSpec, Tongue,
+};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
@@ -17,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::pieces_body;
-use crate::dialect::opensandbox::execd::{Commands, EVENTS};
+use crate::dialect::opensandbox::execd::{Commands, EVENTS, Telling, have_context};
 use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::lifecycle::{have_image, mark};
 use crate::dialect::opensandbox::model::{ErrorResponse, ImageSpec};
@@ -35,7 +39,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
 /// A piece of code.
 #[derive(Debug, Deserialize, ToSchema)]
 struct ExecuteRequest {
-    /// `python`, `javascript`, `bash` or `sh`.
+    /// `python`, `javascript`, `typescript`, `bash`, `sh`, `jupyter:NAME` for a kernel of Jupyter's that the image has, or what such
+    /// a kernel speaks.
     language: String,
     code: String,
     /// The image that has the language's program; `host` without a word.
@@ -49,24 +54,56 @@ struct ExecuteRequest {
     envs: Option<BTreeMap<String, String>>,
 }
 
-/// A language: what it is called, what its files are called, and what runs them.
-struct Language {
+/// What runs code.
+enum Way {
+    /// A program, given a file.
+    Program(File),
+    Context(Tongue),
+}
+
+/// A language whose code is a file: what it is called, what its files are called, and what runs them.
+#[derive(Clone, Copy)]
+struct File {
     names: &'static [&'static str],
     file: &'static str,
     program: &'static str,
 }
 
-const LANGUAGES: [Language; 4] = [
-    Language { names: &["python", "python3", "py"], file: "main.py", program: "python3" },
-    Language { names: &["javascript", "js", "node"], file: "main.js", program: "node" },
-    Language { names: &["bash"], file: "main.sh", program: "bash" },
-    Language { names: &["sh", "shell"], file: "main.sh", program: "sh" },
+const FILES: [File; 3] = [
+    File { names: &["javascript", "js", "node"], file: "main.js", program: "node" },
+    File { names: &["bash"], file: "main.sh", program: "bash" },
+    File { names: &["sh", "shell"], file: "main.sh", program: "sh" },
 ];
+/// What code of Python becomes that is too long for a context.
+const LONG_PYTHON: File = File { names: &[], file: "main.py", program: "python3" };
+
+/// What Python does when a program has come to its end: it waits for its threads, and calls what was left with it for that.
+const FAREWELL: &str = "import atexit, sys\n\
+                        if 'threading' in sys.modules: sys.modules['threading']._shutdown()\n\
+                        atexit._run_exitfuncs()";
+
+impl Way {
+    fn of(language: &str) -> Answer<Way> {
+        match FILES.iter().find(|file| file.names.contains(&language)) {
+            Some(file) => Ok(Way::Program(*file)),
+            None => {
+                Tongue::or_kernel(&language.to_ascii_lowercase()).map(Way::Context).map_err(Fault::invalid)
+            }
+        }
+    }
+}
+
+/// How to run it.
+struct Manner {
+    env: Vec<(String, String)>,
+    timeout_ms: u64,
+}
 
 /// Run a piece of code in a box of its own
 ///
 /// The box is made for it, and is gone afterwards. Events come as those of a command do: `init`, `stdout` and `stderr` by lines,
-/// and `execution_complete` or `error` at the end. Whoever stops to listen ends it.
+/// and `execution_complete` or `error` at the end; Python, TypeScript and kernels tell `result`, and their exceptions, as `/code` does.
+/// Whoever stops to listen ends it.
 #[utoipa::path(post, path = "/execute", tag = "extensions", request_body = ExecuteRequest, responses(
     (status = 200, description = "Events", content_type = "text/event-stream", body = String),
     (status = 400, description = "That makes no sense", body = ErrorResponse),
@@ -77,12 +114,7 @@ async fn execute(
     caller: Caller,
     Body(request): Body<ExecuteRequest>,
 ) -> Answer<Response> {
-    let wanted = LANGUAGES.iter().find(|language| language.names.contains(&request.language.as_str()));
-    let Some(language) = wanted else {
-        let known: Vec<&str> = LANGUAGES.iter().map(|language| language.names[0]).collect();
-        let message = format!("{:?} is no language here; there are {}", request.language, known.join(", "));
-        return Err(Fault::invalid(message));
-    };
+    let way = Way::of(&request.language)?;
     let timeout_ms = request.timeout.unwrap_or(EXECUTE_TIMEOUT_MS);
     if !(1..=EXECUTE_TIMEOUT_MAX_MS).contains(&timeout_ms) {
         return Err(Fault::invalid(format!("timeout has to be 1 to {EXECUTE_TIMEOUT_MAX_MS} milliseconds")));
@@ -98,9 +130,9 @@ async fn execute(
     spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
     let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await?;
-    let env = request.envs.unwrap_or_default().into_iter().collect();
+    let manner = Manner { env: request.envs.unwrap_or_default().into_iter().collect(), timeout_ms };
     let begun = match mark(&service, sandbox.info()) {
-        Ok(()) => begin(&sandbox, language, &request.code, env, timeout_ms).await,
+        Ok(()) => begin(&sandbox, way, request.code, manner).await,
         Err(fault) => Err(fault),
     };
     match begun {
@@ -117,23 +149,80 @@ async fn execute(
     }
 }
 
-async fn begin(
+async fn begin(sandbox: &Sandbox, way: Way, code: String, manner: Manner) -> Answer<mpsc::Receiver<Bytes>> {
+    match way {
+        Way::Program(file) => run_file(sandbox, file, &code, manner).await,
+        Way::Context(tongue) => run_code(sandbox, tongue, code, manner).await,
+    }
+}
+
+async fn run_file(
     sandbox: &Sandbox,
-    language: &Language,
+    file: File,
     code: &str,
-    env: Vec<(String, String)>,
-    timeout_ms: u64,
+    manner: Manner,
 ) -> Answer<mpsc::Receiver<Bytes>> {
-    let path = format!("/tmp/{}", language.file);
+    let path = format!("/tmp/{}", file.file);
     sandbox.write_file(&path, code.as_bytes(), None).await?;
     let spec = ExecSpec {
-        program: Program::Argv(vec![language.program.to_owned(), path]),
-        env,
-        timeout_ms: Some(timeout_ms),
+        program: Program::Argv(vec![file.program.to_owned(), path]),
+        env: manner.env,
+        timeout_ms: Some(manner.timeout_ms),
         grace_ms: Some(0),
         ..ExecSpec::default()
     };
     Ok(Commands::default().stream(sandbox, &random::hex()?, spec).await?)
+}
+
+async fn run_code(
+    sandbox: &Sandbox,
+    tongue: Tongue,
+    code: String,
+    manner: Manner,
+) -> Answer<mpsc::Receiver<Bytes>> {
+    let Tongue { language, interpreter } = tongue;
+    let spec = ContextSpec { language, interpreter, env: manner.env.clone(), ..ContextSpec::default() };
+    let context = have_context(sandbox, spec).await.map_err(|e| match e.kind() {
+        // The image lacks it: that is the caller's affair.
+        ErrorKind::Unsupported => Fault::invalid(e.to_string()),
+        _ => e.into(),
+    })?;
+    let spec = CodeSpec { timeout_ms: Some(manner.timeout_ms), grace_ms: Some(0), ..CodeSpec::new(code) };
+    let exec = match sandbox.run_code(&context, spec.clone()).await {
+        Err(e) if e.kind() == ErrorKind::Limit && language == Language::Python => {
+            return run_file(sandbox, LONG_PYTHON, &spec.code, manner).await;
+        }
+        begun => begun?,
+    };
+    let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
+    let telling = Telling::begun(&random::hex()?, pieces);
+    tokio::spawn(tell(sandbox.clone(), context, exec, manner.timeout_ms, telling));
+    Ok(receiver)
+}
+
+/// Tells what code does, to its end, as that of a program is told.
+async fn tell(sandbox: Sandbox, context: ContextInfo, exec: Exec, timeout_ms: u64, mut telling: Telling) {
+    let (mut report, error) = telling.follow(exec).await;
+    if context.language == Language::Python && matches!(report.exit, Exit::Code { .. }) {
+        let left_ms = timeout_ms.saturating_sub(report.wall_us / 1000).max(1);
+        let spec = CodeSpec { timeout_ms: Some(left_ms), grace_ms: Some(0), ..CodeSpec::new(FAREWELL) };
+        // A box that is gone has no threads to wait for.
+        if let Ok(exec) = sandbox.run_code(&context, spec).await {
+            let (farewell, _) = telling.follow(exec).await;
+            report.wall_us += farewell.wall_us;
+            if !matches!(farewell.exit, Exit::Code { .. }) {
+                report.exit = farewell.exit;
+            }
+        }
+    }
+    let error = error.filter(|error| is_failure(&report, error));
+    telling.end(&report, error).await;
+}
+
+/// Whether code has failed by this error. What ended by itself, or was ended, has not: its end says more.
+fn is_failure(report: &ExitReport, error: &CodeError) -> bool {
+    let has_left = matches!(error.name.as_str(), "SystemExit" | "ProcessExit");
+    matches!(report.exit, Exit::Code { code: 1.. }) && !has_left
 }
 
 /// Passes on what comes for as long as somebody listens, and ends the box.
