@@ -199,7 +199,8 @@ fn shots(asked: &Asked, load: &Load, house: &Sandboxes) -> Result<Shots> {
         sandbox.volumes = vec![Volume::new(packages, PACKAGES, true)];
         context.env = vec![("PYTHONPATH".into(), PACKAGES.into())];
     }
-    Ok(house.shots(ShotsSpec { sandbox, context, boxes: asked.jobs }))
+    // While as many run, as many others are reset: what nobody waits for is not waited for.
+    Ok(house.shots(ShotsSpec { sandbox, context, boxes: asked.jobs * 2 }))
 }
 
 async fn in_boxes(shots: &Shots, load: &Load, jobs: usize) -> Result<Ran> {

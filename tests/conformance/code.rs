@@ -12,6 +12,7 @@ use crate::stage::{Stage, WAIT_LIMIT, on_every_runtime, settle, stdout_of, text,
 on_every_runtime!(
     state_stays_between_runs_and_contexts_are_apart,
     the_last_expression_is_the_value,
+    a_last_line_is_what_it_is_in_the_whole,
     indented_code_runs_as_in_ipython,
     shapes_of_a_value_are_told_by_their_mime_types,
     display_shows_before_the_end,
@@ -111,6 +112,29 @@ async fn the_last_expression_is_the_value(sandbox: &Sandbox) {
 }
 
 /// As it comes out of a text that somebody has indented with what is around it.
+async fn a_last_line_is_what_it_is_in_the_whole(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    for (code, expected) in [
+        ("x = 5\n-1", "-1"),
+        ("x = 5 \\\n-1\nx", "4"),
+        ("(5\n)", "5"),
+        ("x = 5\n(x,\n-1)", "(5, -1)"),
+        ("'''a\nb'''", "'a\\nb'"),
+        ("if x:\n    y = 1\nelse:\n    y = 2\ny  # the value\n\n", "1"),
+        ("*[1], 2", "(1, 2)"),
+        ("x = 1; x + 1", "2"),
+        ("import asyncio\nawait asyncio.sleep(0, 7)", "7"),
+    ] {
+        assert_eq!(value(sandbox, &context, code).await, expected, "{code}");
+    }
+    for code in ["x = 5 \\\n-1", "y = '''\n1'''", "x = [\n1\n]", "x = 1\nx;", "x = 1\nNone", "if x:\n    x"] {
+        assert_eq!(run(sandbox, &context, code).await.results, [], "{code}");
+    }
+    let output = run(sandbox, &context, "x = 1\n\n1 / 0").await;
+    let told = error(&output).traceback.join("\n");
+    assert!(told.contains("line 3") && told.contains("1 / 0"), "{told}");
+}
+
 async fn indented_code_runs_as_in_ipython(sandbox: &Sandbox) {
     let context = context(sandbox).await;
     let code = "\n        def f(x):\n            return x + 2\n\n        result = f(2)\n        result\n    ";

@@ -308,6 +308,7 @@ def drive(wait=None):
     sys.stderr = sys.__stderr__ = own_err
 
     def perform(code):
+        """Runs code. Its value, if it is an expression."""
         made = eval_(code, names)
         if code.co_flags & CO_COROUTINE and hasattr_(made, 'send'):
             import asyncio
@@ -316,10 +317,11 @@ def drive(wait=None):
                 asyncio.set_event_loop(State.loop)
             task = State.loop.create_task(made)
             try:
-                State.loop.run_until_complete(task)
+                return State.loop.run_until_complete(task)
             except KeyboardInterrupt_:
                 task.cancel()
                 raise
+        return made
 
     def outdented(source):
         """Code without the indent of its first line that says anything, where lines have it: as IPython does it."""
@@ -343,16 +345,38 @@ def drive(wait=None):
         State.cells[name] = lesser
         return compile_(lesser, name, 'exec', ast.PyCF_ONLY_AST | AWAIT, True), lesser
 
+    def halves(source, name):
+        """All but the last line of code, and that line, each compiled, if it is an expression for itself. What the tree of the
+        whole says takes several times as long to learn, so it is asked where this leaves any doubt."""
+        text = source.rstrip()
+        at = text.rfind('\n') + 1
+        head, last = source[:at], text[at:]
+        if last[:1] in (' ', '\t', '\f', '#', '') or '\r' in source or head.endswith('\\\n'):
+            return None
+        try:
+            # An expression, and nothing before or behind it. Lines above keep it where it stands.
+            value = compile_('\n' * head.count('\n') + last, name, 'eval', AWAIT, True)
+            # What is whole without it neither holds it in brackets or quotes nor goes on in it.
+            return compile_(head, name, 'exec', AWAIT, True), value
+        except Exception_:
+            return None
+
     def execute(source, count):
         name = '<cell %d>' % count
         State.cells[name] = source
-        tree, source = parsed(source, name)
+        both = halves(source, name)
+        if both is None:
+            tree, source = parsed(source, name)
         keep_lines()
         if len_(State.cells) > CELLS_MAX:
             oldest = '<cell %d>' % (count - CELLS_MAX)
             State.cells.pop(oldest, None)
             if 'linecache' in sys.modules:
                 sys.modules['linecache'].cache.pop(oldest, None)
+        if both is not None:
+            perform(both[0])
+            sys.displayhook(perform(both[1]))
+            return
         last = None
         if tree.body and isinstance_(tree.body[-1], ast.Expr) and not source.rstrip().endswith(';'):
             last = ast.Interactive([tree.body.pop()])
