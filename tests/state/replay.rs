@@ -418,3 +418,24 @@ fn code_in_contexts_goes_the_same_way_again() {
         assert!(code == 3 && out.contains("step 1 differs: output"), "{:?}: {out}{err}", stage.house.mode);
     }
 }
+
+#[test]
+fn values_of_variables_that_look_like_anything_else_leave_a_record_that_can_be_read() {
+    for stage in Stage::each(&["--record", "steps", "--env", "HISTSIZE=1000", "--env", "DEBUG=true"]) {
+        stage.sh("echo 1000 true > f; chown 1000:1000 f 2>/dev/null || true; truncate -s 1000 g");
+        let call = r#"{"pattern":"true","path":".","files_only":true}"#;
+        stage.ok(&["exec", &stage.id, "--tool", "search", "--params", call]);
+        let (code, out, err) = stage.house.run(&["trajectory", "export", &stage.id]);
+        assert_eq!(code, 0, "{:?}: {err}", stage.house.mode);
+        assert!(!err.contains("cannot be read"), "{:?}: {err}", stage.house.mode);
+        let trajectory: Value = serde_json::from_str(&out).expect("it is JSON");
+        let changes = trajectory["steps"][0]["observed"]["state"]["changes"].as_array().expect("a list");
+        let change = |path: &str| changes.iter().find(|change| change["path"] == path).expect("it is listed");
+        assert_eq!(change("/workspace/g")["bytes"], 1000, "{:?}", stage.house.mode);
+        assert_eq!(change("/workspace/f")["text"], "[redacted] [redacted]\n", "{:?}", stage.house.mode);
+        let asked = &trajectory["steps"][1]["params"];
+        assert_eq!((&asked["pattern"], &asked["files_only"]), (&json!("[redacted]"), &json!(true)));
+        // What the command said is on no record, so only its first part can be done again in the same way.
+        assert_eq!(stage.house.run(&["jump", &stage.id, "0"]).0, 0, "{:?}", stage.house.mode);
+    }
+}

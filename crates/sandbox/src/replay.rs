@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
 use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
+    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
@@ -255,6 +255,7 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
         let name = tools::canonical(&step.tool, Value::Null).0;
         let possible = match step.tool.as_str() {
+            _ if step.extra.contains_key(UNREADABLE) => Err(unreadable(&step.extra[UNREADABLE])),
             "exec" => exec_of(&step.params).map(drop),
             FILE_STEP => FileStep::of(&step.params).map(drop),
             tool if tools::is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
@@ -276,6 +277,15 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// That nobody knows what a step was asked for.
+fn unreadable(why: &Value) -> Error {
+    let why = why.as_str().unwrap_or("nobody says why");
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("cannot be done again: what it was asked for cannot be read ({why})"),
+    )
 }
 
 impl Replay<'_> {

@@ -16,7 +16,7 @@ use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
 use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, StepState};
 use crate::line::Line;
 use crate::payload::Payload;
-use crate::{Error, ErrorKind, Result, event};
+use crate::{Result, event};
 
 /// Reads the lines of a trace as the steps of a trajectory.
 pub struct FromTrace {
@@ -189,8 +189,7 @@ impl FromTrace {
     }
 
     fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
-        let state =
-            step.state.as_ref().map(|state| self.after(state, step.snapshot.as_deref())).transpose()?;
+        let state = step.state.as_ref().map(|state| self.after(step.step, state, step.snapshot.as_deref()));
         let open = step.exec.and_then(|exec| self.open.remove(&exec));
         let at = open.as_ref().and_then(|open| open.at);
         let Some(tool) = &step.tool else {
@@ -208,9 +207,15 @@ impl FromTrace {
             (end, extra) = (ran.observed.end, ran.extra);
             self.numbers.remove(at);
         }
-        let params = match &step.params {
-            Some(params) => self.params(params)?,
+        let params = match step.params.as_ref().map(|params| self.params(params)) {
             None => Map::new(),
+            Some(Ok(params)) => params,
+            Some(Err(why)) => {
+                let note = format!("what step {} was asked for cannot be read: {why}", step.step);
+                self.notes.push(note);
+                extra.insert(UNREADABLE.to_owned(), json!(why));
+                Map::new()
+            }
         };
         let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
         let observed = Observed {
@@ -280,21 +285,31 @@ impl FromTrace {
         Ok(Text::of(bytes))
     }
 
-    fn params(&self, payload: &Payload) -> Result<Map<String, Value>> {
-        let text = self.text(payload)?;
+    /// What a tool was asked for; or why that is not known any more.
+    fn params(&self, payload: &Payload) -> std::result::Result<Map<String, Value>, String> {
+        if payload.truncated() {
+            return Err(format!("{}{GAP}", payload.bytes_cut).replace(']', ""));
+        }
+        let text = self.text(payload).map_err(|e| format!("cannot {}", e.with_source()))?;
         match serde_json::from_slice(text.bytes()) {
             Ok(Value::Object(params)) => Ok(params),
-            _ => Err(Error::new(ErrorKind::Corrupt, "read the parameters of a step".to_owned())),
+            _ => Err("the record has no list of parameters there".to_owned()),
         }
     }
 
-    fn after(&self, state: &StepState, snapshot: Option<&str>) -> Result<StateAfter> {
-        let changes = match &state.changes {
-            Some(changes) => Recorded::read(changes, &self.blobs)?,
+    /// What a box was like after a step. A list that cannot be read is one that is not there: the digest still counts.
+    fn after(&mut self, step: u64, state: &StepState, snapshot: Option<&str>) -> StateAfter {
+        let listed = state.changes.as_ref().map(|changes| Recorded::read(changes, &self.blobs));
+        let changes = match listed {
             None => Vec::new(),
+            Some(Ok(changes)) => changes,
+            Some(Err(e)) => {
+                self.notes.push(format!("step {step}: cannot {}", e.with_source()));
+                Vec::new()
+            }
         };
         let changes_cut = state.changed.saturating_sub(changes.len() as u64);
-        Ok(StateAfter {
+        StateAfter {
             digest: state.digest.clone(),
             racy: state.racy,
             changes: changes.into_iter().map(change_of).collect(),
@@ -302,7 +317,7 @@ impl FromTrace {
             processes: Some(state.processes.clone()),
             at_work: state.at_work,
             snapshot: snapshot.map(str::to_owned),
-        })
+        }
     }
 }
 
@@ -451,6 +466,9 @@ fn contexts_done(contexts: &[ContextChange]) -> Map<String, Value> {
     let done = (!contexts.is_empty()).then(|| ("contexts".to_owned(), json!(contexts)));
     done.into_iter().collect()
 }
+
+/// In what else is said of a step: why nobody knows what it was asked for.
+pub const UNREADABLE: &str = "params_unreadable";
 
 /// What stands in a text where something is not on record, behind how much it is.
 const GAP: &str = " bytes are not on record]";
