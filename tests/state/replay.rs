@@ -439,3 +439,59 @@ fn values_of_variables_that_look_like_anything_else_leave_a_record_that_can_be_r
         assert_eq!(stage.house.run(&["jump", &stage.id, "0"]).0, 0, "{:?}", stage.house.mode);
     }
 }
+
+/// What a box holds in `a`, looked at from outside: looking is a step as well.
+fn seen(stage: &Stage) -> String {
+    let copy = stage.ok(&["fork", &stage.id]);
+    let text = stage.sh_in(&copy, "cat a");
+    stage.ok(&["kill", &copy]);
+    text.replace('\n', " ")
+}
+
+#[test]
+fn a_box_jumps_back_and_forth_and_what_is_exported_is_what_led_to_its_state() {
+    for recording in ["steps", "snapshots"] {
+        for stage in Stage::each(&["--record", recording]) {
+            for word in ["one", "two", "three"] {
+                stage.sh(&format!("echo {word} >> a"));
+            }
+            let what = format!("{:?}, {recording}", stage.house.mode);
+            for (step, expected) in
+                [("1", "one"), ("3", "one two three"), ("2", "one two"), ("3", "one two three")]
+            {
+                stage.ok(&["jump", &stage.id, step]);
+                assert_eq!(seen(&stage), expected, "{what}: step {step}");
+            }
+            stage.sh("echo four >> a");
+            let trajectory = exported(&stage);
+            let shell = |step: &Value| step["params"]["shell"].as_str().expect("a line").to_owned();
+            let lines: Vec<String> =
+                trajectory["steps"].as_array().expect("steps").iter().map(shell).collect();
+            let expected = ["one", "two", "three", "four"].map(|word| format!("echo {word} >> a"));
+            assert_eq!(lines, expected, "{what}");
+            assert_eq!(stage.ok(&["replay", "--of", &stage.id, "--quiet"]), "the same, 4 steps", "{what}");
+        }
+    }
+}
+
+#[test]
+fn steps_after_a_restore_stand_on_its_snapshot() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one >> a");
+        let snapshot = stage.snapshot();
+        stage.sh("echo two >> a");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        for word in ["three", "four"] {
+            stage.sh(&format!("echo {word} >> a"));
+        }
+        stage.ok(&["jump", &stage.id, "3"]);
+        assert_eq!(seen(&stage), "one three", "{:?}", stage.house.mode);
+        assert_eq!(stage.ok(&["replay", "--of", &stage.id, "--quiet"]), "the same, 1 step");
+        stage.ok(&["jump", &stage.id, "2"]);
+        assert_eq!(seen(&stage), "one two", "{:?}", stage.house.mode);
+        stage.ok(&["snapshots", "remove", &snapshot]);
+        let sentence = stage.refused(&["jump", &stage.id, "4"]);
+        assert!(sentence.contains("step 4") && sentence.contains(&snapshot), "{sentence}");
+        assert_eq!(seen(&stage), "one two", "{:?}: it cost the box nothing", stage.house.mode);
+    }
+}

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
 use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE,
+    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE, Way,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ use crate::files::{FILE_STEP, tree};
 use crate::limits::{MEMORY_BYTES, PIDS, REDACT_PATTERNS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
-use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec};
 use crate::task::TaskSpec;
 use crate::tools;
 
@@ -110,7 +110,12 @@ impl Ground {
             surround(&mut spec, &base.extra);
         }
         let task = trajectory.task.as_ref();
-        if let Some(task) = task
+        // Steps after a restore stand on that snapshot, whatever the box was made for.
+        let restored = trajectory
+            .base
+            .as_ref()
+            .is_some_and(|base| base.digest.is_none() && base.image.starts_with("snapshot:"));
+        if let Some(task) = task.filter(|_| !restored)
             && let (Some(repo), Some(commit)) = (&task.repo, &task.commit)
         {
             let dir = task.extra.get("dir").and_then(Value::as_str).map(str::to_owned);
@@ -463,9 +468,9 @@ impl<'a> FileStep<'a> {
 /// How a box came to be in the state after one of its steps.
 #[derive(Debug, Clone, Default)]
 pub struct Jumped {
-    /// The snapshot that it was put on, if there was one.
+    /// The snapshot that it was put on, if it was put on one.
     pub snapshot: Option<String>,
-    /// How many steps were done again, if there was none.
+    /// How many steps were done again.
     pub again: usize,
     /// The first of them that went another way.
     pub divergence: Option<Divergence>,
@@ -486,42 +491,28 @@ impl Sandboxes {
             self.reset(&info.id).await?;
             return Ok(Jumped::default());
         }
-        let (mut trajectory, numbers) = {
-            let mut record = Record::open(self, &info.id)?;
-            record.catch_up()?;
-            let numbers = record.steps.numbers().to_vec();
-            (record.steps.finish().0, numbers)
-        };
         // A snapshot of a step holds its state, whatever was undone since.
         if let Some(snapshot) = self.snapshot_of_step(&info.id, step).await? {
             self.restore(&info.id, &snapshot).await?;
             return Ok(Jumped { snapshot: Some(snapshot), ..Jumped::default() });
         }
-        let Some(at) = numbers.iter().position(|number| *number == step) else {
-            let message = match info.recording != Recording::Commands {
-                true => format!(
-                    "box {} has no step {step} that led to its state; `glass log {}` shows its steps",
-                    info.id, info.id
-                ),
-                false => format!(
-                    "box {} does not record steps; make it with `--record steps`, or `--record snapshots`",
-                    info.id
-                ),
-            };
-            return Err(Error::new(ErrorKind::NotFound, message));
+        let mut record = Record::open(self, &info.id)?;
+        record.catch_up()?;
+        let Some(Way { trajectory, snapshot }) = record.steps.finish_at(step) else {
+            return Err(no_such_step(&info, step));
         };
-        trajectory.steps.truncate(at + 1);
         // What cannot be done again must not cost the box what it has.
         check(&self.get(&info.id).await?, &trajectory.steps)?;
-        self.reset(&info.id).await?;
+        match &snapshot {
+            None => self.reset(&info.id).await?,
+            Some(below) => {
+                self.restore(&info.id, below).await.map_err(|e| stands_on(&info, step, below, e))?
+            }
+        };
         let sandbox = self.get(&info.id).await?;
         let options = ReplayOptions::default();
         let replayed = self.replay(&sandbox, &trajectory, options).await?.run(|_| {}).await?;
-        Ok(Jumped {
-            snapshot: None,
-            again: replayed.done,
-            divergence: replayed.divergences.into_iter().next(),
-        })
+        Ok(Jumped { snapshot, again: replayed.done, divergence: replayed.divergences.into_iter().next() })
     }
 
     async fn snapshot_of_step(&self, id: &str, step: u64) -> Result<Option<String>> {
@@ -555,6 +546,26 @@ impl Sandboxes {
     }
 }
 
+fn no_such_step(info: &SandboxInfo, step: u64) -> Error {
+    let id = &info.id;
+    let message = match info.recording != Recording::Commands {
+        true => format!("box {id} has no step {step} on record; `glass log {id}` shows its steps"),
+        false => {
+            format!("box {id} does not record steps; make it with `--record steps`, or `--record snapshots`")
+        }
+    };
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// Why a box cannot be put on the snapshot that a step stands on.
+fn stands_on(info: &SandboxInfo, step: u64, snapshot: &str, error: Error) -> Error {
+    let message = format!(
+        "step {step} of box {} was done after a restore of snapshot {snapshot:?}, and cannot be reached without it: {error}",
+        info.id
+    );
+    Error::new(error.kind(), message)
+}
+
 /// The record of a box, read as it grows.
 struct Record {
     dir: PathBuf,
@@ -584,9 +595,9 @@ impl Record {
             self.steps.feed(&line.map_err(wrong)?).map_err(wrong)?;
         }
         self.position = reader.position();
-        let steps = self.steps.steps();
-        let new = (steps.len() > self.seen).then(|| steps.last().cloned()).flatten();
-        self.seen = steps.len();
+        let count = self.steps.count();
+        let new = (count > self.seen).then(|| self.steps.last().cloned()).flatten();
+        self.seen = count;
         Ok(new)
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! Lines are fed one after the other, so that a replay can ask for each step as soon as it is on record. A command of a
 //! caller's and a call of a tool are steps; what a tool ran is a part of its call. Steps of a box that was put back
-//! to an earlier state are not part of what led to its last one: they are dropped, and the notes say so.
+//! to an earlier state are not part of what led to its last one, unless it went forth to them again ([`Past`]); the notes
+//! tell how many are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use glasshouse_protocol::{Exit, ExitReport, Program};
 use serde_json::{Map, Value, json};
 
 use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
+use super::past::{Past, Root};
 use super::text::Text;
 use crate::blobs::Blobs;
 use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
@@ -21,14 +23,25 @@ use crate::{Result, event};
 /// Reads the lines of a trace as the steps of a trajectory.
 pub struct FromTrace {
     blobs: Blobs,
+    /// All but its steps, and what they stand on.
     trajectory: Trajectory,
-    /// The number on record of each step; 0 where there is none.
-    numbers: Vec<u64>,
+    past: Past,
     /// Commands whose end or step is still to come: where they are among the steps, if they are.
     open: BTreeMap<u64, Open>,
+    /// Those that ran when the box was put into another state: they belong to the one before.
+    cut_off: BTreeSet<u64>,
     notes: Vec<String>,
     /// What was done to contexts since the last step: a part of the next one.
     contexts: Vec<ContextChange>,
+}
+
+/// What led to the state after a step.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// The steps.
+    pub trajectory: Trajectory,
+    /// The snapshot that the box was put on before the first of them. None: they stand on what the box began with.
+    pub snapshot: Option<String>,
 }
 
 struct Open {
@@ -49,26 +62,44 @@ impl FromTrace {
         FromTrace {
             blobs,
             trajectory: Trajectory::default(),
-            numbers: Vec::new(),
+            past: Past::default(),
             open: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
             notes: Vec::new(),
             contexts: Vec::new(),
         }
     }
 
-    /// The steps so far.
-    pub fn steps(&self) -> &[Step] {
-        &self.trajectory.steps
+    /// How many steps there were so far.
+    pub fn count(&self) -> usize {
+        self.past.count()
     }
 
-    /// The number on record of each of them; 0 where there is none.
-    pub fn numbers(&self) -> &[u64] {
-        &self.numbers
+    /// The last step that led to where the box is.
+    pub fn last(&self) -> Option<&Step> {
+        self.past.last()
     }
 
     /// All of it, and what could not be said in it.
-    pub fn finish(self) -> (Trajectory, Vec<String>) {
-        (self.trajectory, self.notes)
+    pub fn finish(mut self) -> (Trajectory, Vec<String>) {
+        let undone = match self.past.undone() {
+            0 => None,
+            1 => Some("1 step is".to_owned()),
+            undone => Some(format!("{undone} steps are")),
+        };
+        let note = |undone| format!("{undone} not part of it: a reset or a restore undid them");
+        self.notes.extend(undone.map(note));
+        let (root, steps) = self.past.into_line();
+        (Trajectory { base: root.base, steps, ..self.trajectory }, self.notes)
+    }
+
+    /// All that led to the state after a step, whatever came later; if there is such a step.
+    pub fn finish_at(mut self, number: u64) -> Option<Way> {
+        if number == 0 || !self.past.go_to(number) {
+            return None;
+        }
+        let snapshot = self.past.root().snapshot.clone();
+        Some(Way { trajectory: self.finish().0, snapshot })
     }
 
     /// Takes the next line.
@@ -107,7 +138,7 @@ impl FromTrace {
 
     fn created(&mut self, created: &BoxCreated) {
         self.trajectory.id = Some(created.id.clone());
-        let base = self.trajectory.base.get_or_insert_default();
+        let base = self.past.root().base.get_or_insert_default();
         base.image.clone_from(&created.image);
         let BoxCreated { env_names, user, cwd, read_only, limits, forked_from, redact, .. } = created;
         let limits: BTreeMap<&String, u64> = limits.iter().map(|(name, limit)| (name, limit.value)).collect();
@@ -125,7 +156,7 @@ impl FromTrace {
     }
 
     fn base(&mut self, base: &event::Base) {
-        let into = self.trajectory.base.get_or_insert_default();
+        let into = self.past.root().base.get_or_insert_default();
         into.digest = Some(base.digest.clone());
         let event::Base { deterministic, uncontrolled, task, .. } = base;
         self.trajectory.profile = Some(Profile {
@@ -156,7 +187,7 @@ impl FromTrace {
         };
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
-            open.at = Some(self.push(open.step(Observed::default()), 0));
+            open.at = Some(self.past.push(open.step(Observed::default()), 0));
         }
         self.open.insert(started.exec, open);
     }
@@ -182,31 +213,26 @@ impl FromTrace {
         if open.at.is_none() {
             let mut step = open.step(observed);
             step.duration_us = Some(report.wall_us);
-            open.at = Some(self.push(step, 0));
+            open.at = Some(self.past.push(step, 0));
             self.open.insert(exec, open);
         }
         Ok(())
     }
 
     fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
+        if step.exec.is_some_and(|exec| self.cut_off.remove(&exec)) {
+            return Ok(());
+        }
         let state = step.state.as_ref().map(|state| self.after(step.step, state, step.snapshot.as_deref()));
         let open = step.exec.and_then(|exec| self.open.remove(&exec));
         let at = open.as_ref().and_then(|open| open.at);
         let Some(tool) = &step.tool else {
-            if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
-                self.numbers[at] = step.step;
-                self.trajectory.steps[at].observed.state = state;
+            if let Some(seen) = at.and_then(|at| self.past.number(at, step.step)) {
+                seen.observed.state = state;
             }
             return Ok(());
         };
-        let mut end = step.end.clone();
         let mut extra = contexts_done(&std::mem::take(&mut self.contexts));
-        if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
-            // It was run by the tool.
-            let ran = self.trajectory.steps.remove(at);
-            (end, extra) = (ran.observed.end, ran.extra);
-            self.numbers.remove(at);
-        }
         let params = match step.params.as_ref().map(|params| self.params(params)) {
             None => Map::new(),
             Some(Ok(params)) => params,
@@ -223,7 +249,7 @@ impl FromTrace {
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
             error: step.error.clone(),
-            end,
+            end: step.end.clone(),
             state,
             ..Observed::default()
         };
@@ -237,7 +263,11 @@ impl FromTrace {
             extra,
             ..Step::default()
         };
-        self.push(step_of, step.step);
+        match at {
+            None => drop(self.past.push(step_of, step.step)),
+            // It was run by the tool.
+            Some(at) => self.past.become_part(at, |ran| step_of.having_run(ran), step.step),
+        }
         Ok(())
     }
 
@@ -246,28 +276,21 @@ impl FromTrace {
         if !matches!(what, "reset" | "restore") {
             return;
         }
-        let kept = match step {
-            Some(step) => self.numbers.iter().take_while(|&&number| number != 0 && number <= step).count(),
-            None => 0,
-        };
-        let dropped = self.trajectory.steps.len() - kept;
-        self.trajectory.steps.truncate(kept);
-        self.numbers.truncate(kept);
-        self.open.retain(|_, open| open.at.is_none_or(|at| at < kept));
+        self.cut_off.extend(std::mem::take(&mut self.open).into_keys());
         self.contexts.clear();
-        if dropped > 0 {
-            self.notes.push(format!("{dropped} steps are not part of it: a {what} undid them"));
+        if step.is_some_and(|step| self.past.go_to(step)) {
+            return;
         }
-        if step.is_none() {
-            let image = snapshot.map_or_else(String::new, |id| format!("snapshot:{id}"));
-            self.trajectory.base = Some(Base { image, ..Base::default() });
+        if let Some(step) = step {
+            self.notes.push(format!("the box was put back to step {step}, which is not on record"));
         }
-    }
-
-    fn push(&mut self, step: Step, number: u64) -> usize {
-        self.trajectory.steps.push(step);
-        self.numbers.push(number);
-        self.trajectory.steps.len() - 1
+        let mut base = Base {
+            image: snapshot.map_or_else(String::new, |id| format!("snapshot:{id}")),
+            ..self.past.root().base.clone().unwrap_or_default()
+        };
+        base.digest = None;
+        base.extra.remove("forked_from");
+        self.past.begin(Root { base: Some(base), snapshot: Some(snapshot.unwrap_or_default().to_owned()) });
     }
 
     /// What was kept of a payload, with a word where something is missing: it is the same word in another run.
@@ -375,6 +398,13 @@ impl Trajectory {
 }
 
 impl Step {
+    /// A call of a tool with what is known of the command that it ran.
+    fn having_run(mut self, ran: Step) -> Step {
+        self.observed.end = ran.observed.end;
+        self.extra.extend(ran.extra);
+        self
+    }
+
     fn to_event(&self, number: u64) -> Event {
         let Observed { output, stderr, exit_code, error, end, state, .. } = &self.observed;
         let payload = |text: &Option<Text>| text.as_ref().map(|text| Payload::whole(text.bytes()));
