@@ -12,25 +12,28 @@
 //! a tool of the box, by whatever name its recorder had for it. What the record does not hold cannot be done again, and
 //! is refused by name: values of variables, and what was copied in from outside and was too large to be kept.
 
+mod asked;
+mod jump;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
-use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
+use glasshouse_protocol::{Code, ContextSpec, Program};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE, Way,
+    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
+use self::asked::{FileStep, exec_of};
+pub use self::jump::Jumped;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{FILE_STEP, tree};
+use crate::files::FILE_STEP;
 use crate::limits::{MEMORY_BYTES, PIDS, REDACT_PATTERNS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
-use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec};
+use crate::spec::{Image, Recording, RuntimeKind, SandboxSpec};
 use crate::task::TaskSpec;
 use crate::tools;
 
@@ -419,106 +422,12 @@ impl Replay<'_> {
     }
 }
 
-/// What a caller did to files, as it is on record.
-enum FileStep<'a> {
-    Write { path: &'a str, content: Vec<u8>, mode: Option<u32>, parents: bool },
-    CopyIn { path: &'a str, archive: Vec<u8> },
-    Append { path: &'a str, content: Vec<u8> },
-    Mkdir { path: &'a str, parents: bool },
-    Move { from: &'a str, to: &'a str, overwrite: bool },
-    Remove { path: &'a str, recursive: bool },
-    Chmod { path: &'a str, mode: u32 },
-    Chown { path: &'a str, owner: Option<u32>, group: Option<u32> },
-}
-
-impl<'a> FileStep<'a> {
-    fn of(params: &'a Map<String, Value>) -> Result<FileStep<'a>> {
-        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
-        let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
-        let number =
-            |name: &str| params.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-        let mode = number("mode");
-        let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
-        let content = || tree::content_of(params).ok_or_else(lost);
-        let path = text("path");
-        Ok(match text("op") {
-            "write" => {
-                let parents = params.get("parents").and_then(Value::as_bool).unwrap_or(true);
-                FileStep::Write { path, content: content()?, mode, parents }
-            }
-            "copy in" if params.contains_key("tree") => {
-                let invalid = |what: String| Error::new(ErrorKind::Invalid, what);
-                FileStep::CopyIn { path, archive: tree::archive_of(&params["tree"]).map_err(invalid)? }
-            }
-            "append" => FileStep::Append { path, content: content()? },
-            "mkdir" => FileStep::Mkdir { path, parents: flag("parents") },
-            "move" => FileStep::Move { from: text("from"), to: text("to"), overwrite: flag("overwrite") },
-            "remove" => FileStep::Remove { path, recursive: flag("recursive") },
-            "chmod" => FileStep::Chmod { path, mode: mode.unwrap_or_default() },
-            "chown" => FileStep::Chown { path, owner: number("owner"), group: number("group") },
-            other => {
-                let message =
-                    format!("{other:?} of {path} cannot be done again: the record does not hold the files");
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
-        })
-    }
-}
-
-/// How a box came to be in the state after one of its steps.
-#[derive(Debug, Clone, Default)]
-pub struct Jumped {
-    /// The snapshot that it was put on, if it was put on one.
-    pub snapshot: Option<String>,
-    /// How many steps were done again.
-    pub again: usize,
-    /// The first of them that went another way.
-    pub divergence: Option<Divergence>,
-}
-
 impl Sandboxes {
     /// The trajectory that the record of a box is, and what could not be said in it.
     pub fn trajectory(&self, id: &str) -> Result<(Trajectory, Vec<String>)> {
         let mut record = Record::open(self, id)?;
         record.catch_up()?;
         Ok(record.steps.finish())
-    }
-
-    /// Puts a box into the state after one of its steps; 0 is what it began with.
-    pub async fn jump(&self, name: &str, step: u64) -> Result<Jumped> {
-        let info = self.info(name).await?;
-        if step == 0 {
-            self.reset(&info.id).await?;
-            return Ok(Jumped::default());
-        }
-        // A snapshot of a step holds its state, whatever was undone since.
-        if let Some(snapshot) = self.snapshot_of_step(&info.id, step).await? {
-            self.restore(&info.id, &snapshot).await?;
-            return Ok(Jumped { snapshot: Some(snapshot), ..Jumped::default() });
-        }
-        let mut record = Record::open(self, &info.id)?;
-        record.catch_up()?;
-        let Some(Way { trajectory, snapshot }) = record.steps.finish_at(step) else {
-            return Err(no_such_step(&info, step));
-        };
-        // What cannot be done again must not cost the box what it has.
-        check(&self.get(&info.id).await?, &trajectory.steps)?;
-        match &snapshot {
-            None => self.reset(&info.id).await?,
-            Some(below) => {
-                self.restore(&info.id, below).await.map_err(|e| stands_on(&info, step, below, e))?
-            }
-        };
-        let sandbox = self.get(&info.id).await?;
-        let options = ReplayOptions::default();
-        let replayed = self.replay(&sandbox, &trajectory, options).await?.run(|_| {}).await?;
-        Ok(Jumped { snapshot, again: replayed.done, divergence: replayed.divergences.into_iter().next() })
-    }
-
-    async fn snapshot_of_step(&self, id: &str, step: u64) -> Result<Option<String>> {
-        let snapshots = self.snapshots().await?;
-        let found = snapshots.into_iter().rev().find(|kept| kept.from == id && kept.step == Some(step));
-        Ok(found.map(|kept| kept.id))
     }
 
     /// Takes a trajectory in as the record of a box that is gone. Its id.
@@ -544,26 +453,6 @@ impl Sandboxes {
             }
         }
     }
-}
-
-fn no_such_step(info: &SandboxInfo, step: u64) -> Error {
-    let id = &info.id;
-    let message = match info.recording != Recording::Commands {
-        true => format!("box {id} has no step {step} on record; `glass log {id}` shows its steps"),
-        false => {
-            format!("box {id} does not record steps; make it with `--record steps`, or `--record snapshots`")
-        }
-    };
-    Error::new(ErrorKind::NotFound, message)
-}
-
-/// Why a box cannot be put on the snapshot that a step stands on.
-fn stands_on(info: &SandboxInfo, step: u64, snapshot: &str, error: Error) -> Error {
-    let message = format!(
-        "step {step} of box {} was done after a restore of snapshot {snapshot:?}, and cannot be reached without it: {error}",
-        info.id
-    );
-    Error::new(error.kind(), message)
 }
 
 /// The record of a box, read as it grows.
@@ -599,69 +488,6 @@ impl Record {
         let new = (count > self.seen).then(|| self.steps.last().cloned()).flatten();
         self.seen = count;
         Ok(new)
-    }
-}
-
-/// The command of a plain step, and what it is fed.
-fn exec_of(params: &Map<String, Value>) -> Result<(ExecSpec, Option<Vec<u8>>)> {
-    let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
-    let program = match (params.get("argv"), params.get("shell"), params.get("code")) {
-        (None, None, Some(code)) => Program::Code(
-            serde_json::from_value(code.clone())
-                .map_err(|_| invalid("`code` has `context`, `language` and `code`"))?,
-        ),
-        (Some(argv), None, None) => {
-            let words = argv.as_array().and_then(|words| {
-                words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-            });
-            Program::Argv(words.ok_or_else(|| invalid("`argv` is a list of words"))?)
-        }
-        (None, Some(line), None) => {
-            Program::Shell(line.as_str().ok_or_else(|| invalid("`shell` is a line"))?.to_owned())
-        }
-        _ => return Err(invalid("a command has one of `argv`, `shell` and `code`")),
-    };
-    if let Some(bytes) = params.get("stdin_bytes_cut").and_then(Value::as_u64) {
-        let message = format!("cannot be done again: {bytes} bytes of what it was fed are not on record");
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
-    let number = |name: &str| params.get(name).and_then(Value::as_u64);
-    let rlimits = match params.get("rlimits") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(list) => serde_json::from_value(list.clone())
-            .map_err(|_| invalid("`rlimits` is a list of limits, each with `kind` and `value`"))?,
-    };
-    let tty = params.get("tty").and_then(|tty| {
-        let number = |name: &str| u16::try_from(tty.get(name)?.as_u64()?).ok();
-        Some(TtySize { rows: number("rows")?, cols: number("cols")? })
-    });
-    let stdin = params.get("stdin").map(bytes_of).transpose()?;
-    let spec = ExecSpec {
-        program,
-        cwd: text("cwd"),
-        user: text("user"),
-        stdin: stdin.is_some(),
-        tty,
-        timeout_ms: number("timeout_ms"),
-        grace_ms: number("grace_ms"),
-        output_bytes_max: number("output_bytes_max"),
-        rlimits,
-        background: params.get("background").and_then(Value::as_bool).unwrap_or_default(),
-        ..ExecSpec::default()
-    };
-    Ok((spec, stdin))
-}
-
-/// Text, or bytes in base64.
-fn bytes_of(value: &Value) -> Result<Vec<u8>> {
-    let invalid = || Error::new(ErrorKind::Invalid, "`stdin` is a text, or bytes as `base64`");
-    match value {
-        Value::String(text) => Ok(text.clone().into_bytes()),
-        value => {
-            let encoded = value.get("base64").and_then(Value::as_str).ok_or_else(invalid)?;
-            STANDARD.decode(encoded).map_err(|_| invalid())
-        }
     }
 }
 
