@@ -1,7 +1,7 @@
 //! Trajectories once more.
 
-use std::io::Write as _;
-use std::process::Stdio;
+use std::io::{BufRead as _, Write as _};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -493,5 +493,51 @@ fn steps_after_a_restore_stand_on_its_snapshot() {
         let sentence = stage.refused(&["jump", &stage.id, "4"]);
         assert!(sentence.contains("step 4") && sentence.contains(&snapshot), "{sentence}");
         assert_eq!(seen(&stage), "one two", "{:?}: it cost the box nothing", stage.house.mode);
+    }
+}
+
+/// Runs a line that does not end, and sends the program a signal as soon as it has begun.
+fn broken_off(stage: &Stage, line: &str, signal: &str) {
+    let mut glass = stage.house.glass(&["exec", &stage.id, "--shell", "--", line]);
+    let mut glass = glass.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut output = std::io::BufReader::new(glass.stdout.take().expect("it is a pipe"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("it writes a line");
+    assert_eq!(first, "here\n", "{:?}", stage.house.mode);
+    let sent = Command::new("kill").args([signal, &glass.id().to_string()]).status();
+    assert!(sent.expect("it can be sent").success(), "{:?}", stage.house.mode);
+    glass.wait().expect("it ends");
+}
+
+#[test]
+fn commands_that_somebody_ended_are_ended_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        broken_off(&stage, "echo here; exec sleep 1000", "-INT");
+        broken_off(&stage, "echo here; trap '' INT TERM; exec sleep 1000", "-KILL");
+        stage.sh("echo after");
+        let begun = std::time::Instant::now();
+        let (code, out, told) = stage.house.run(&["replay", "--of", &stage.id]);
+        assert_eq!((code, out.trim_end()), (0, "the same, 3 steps"), "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("step 1 was ended as on record"), "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("step 2 was ended as on record"), "{:?}: {told}", stage.house.mode);
+        assert!(begun.elapsed().as_secs() < 500, "{:?}: it waited for the command", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_box_that_was_stopped_and_started_is_so_again() {
+    for stage in Stage::each(&["--deterministic"]) {
+        // Numbers of processes tell how many there were before.
+        let line = "echo x >> a; sh -c 'echo $$'";
+        let first = stage.sh(line);
+        stage.sh("true");
+        stage.ok(&["stop", &stage.id]);
+        stage.ok(&["start", &stage.id]);
+        let second = stage.sh(line);
+        let trajectory = exported(&stage);
+        assert_eq!(trajectory["steps"][2]["restarts"], 1, "{:?}: {first}, {second}", stage.house.mode);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 3 steps", "{:?}", stage.house.mode);
+        assert_eq!(living(&stage), 1, "{:?}: the box of a replay goes with it", stage.house.mode);
     }
 }

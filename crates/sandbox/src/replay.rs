@@ -13,20 +13,24 @@
 //! is refused by name: values of variables, and what was copied in from outside and was too large to be kept.
 
 mod asked;
+mod ending;
 mod jump;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
 use glasshouse_protocol::{Code, ContextSpec, Program};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory, UNREADABLE,
+    Comparer, Divergence, FromTrace, Ignored, Observed, RESTARTS, SIGNALS_BEFORE, Step, Strictness,
+    Trajectory, UNREADABLE,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
 use self::asked::{FileStep, exec_of};
+use self::ending::{Ending, is_ended_by_others, signals};
 pub use self::jump::Jumped;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::FILE_STEP;
@@ -204,7 +208,10 @@ impl Beginning {
 
 /// A trajectory that is being replayed in a box.
 pub struct Replay<'a> {
+    house: Sandboxes,
     sandbox: Sandbox,
+    /// The commands in the background, by their steps.
+    background: BTreeMap<usize, u64>,
     trajectory: &'a Trajectory,
     options: ReplayOptions,
     comparer: Comparer,
@@ -253,7 +260,9 @@ impl Sandboxes {
         check(sandbox, &trajectory.steps[..options.steps_of(trajectory)])?;
         // What the box did before is no part of this.
         let record = Record::open_at_end(self, sandbox.id())?;
-        Ok(Replay { sandbox: sandbox.clone(), trajectory, options, comparer, record, replayed })
+        let (house, sandbox) = (self.clone(), sandbox.clone());
+        let background = BTreeMap::new();
+        Ok(Replay { house, sandbox, background, trajectory, options, comparer, record, replayed })
     }
 }
 
@@ -276,7 +285,7 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };
-        possible.map_err(|e| {
+        possible.and_then(|()| done_besides(step)).map_err(|e| {
             let step = match step.tool.as_str() {
                 tool @ ("exec" | FILE_STEP) => format!("step {} ({tool}):", index + 1),
                 _ => format!("step {}", index + 1),
@@ -285,6 +294,12 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Refuses what was done beside a step, if nobody understands it.
+fn done_besides(step: &Step) -> Result<()> {
+    Ending::of(step)?;
+    signals(step.extra.get(SIGNALS_BEFORE)).map(drop)
 }
 
 /// That nobody knows what a step was asked for.
@@ -323,19 +338,31 @@ impl Replay<'_> {
     /// Does a step. What was seen of it; `None` if there is nothing to be done in a box.
     async fn step(&mut self, number: usize, step: &Step) -> Result<Option<Observed>> {
         let failed = |e: Error| Error::new(e.kind(), format!("step {number} ({}): {e}", step.tool));
-        self.contexts(step).await.map_err(failed)?;
+        self.before(step).await.map_err(failed)?;
+        let ending = Ending::of(step).map_err(failed)?;
         match step.tool.as_str() {
-            "exec" => self.exec(&step.params).await.map_err(failed)?,
+            "exec" => self.exec(number, step, &ending).await.map_err(failed)?,
             FILE_STEP => self.file(&step.params).await.map_err(failed)?,
             tool => {
                 if tools::is_no_action(tool) {
                     return Ok(None);
                 }
-                self.sandbox.tool(tool, Value::Object(step.params.clone())).await.map_err(failed)?;
+                self.tool(tool, step, &ending).await.map_err(failed)?;
             }
         }
+        if let Some(words) = ending.words() {
+            let what = "what it had done by then is a matter of time";
+            self.replayed.notes.push(format!("step {number} was ended as on record, {words}: {what}"));
+        }
         match self.record.catch_up()? {
-            Some(step) => Ok(Some(step.observed)),
+            Some(Step { mut observed, .. }) => {
+                // Who ended it was somebody else then.
+                let expected = step.observed.end.as_ref();
+                if is_ended_by_others(expected) && is_ended_by_others(observed.end.as_ref()) {
+                    observed.end = expected.cloned();
+                }
+                Ok(Some(observed))
+            }
             None => {
                 let message = format!("step {number} ({}) is not on the record of the box", step.tool);
                 Err(Error::new(ErrorKind::Failed, message))
@@ -343,23 +370,70 @@ impl Replay<'_> {
         }
     }
 
-    async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
-        let (spec, stdin) = exec_of(params)?;
+    /// A call of a tool, and of what it runs what was done to that.
+    async fn tool(&self, tool: &str, step: &Step, ending: &Ending) -> Result<()> {
+        let call = self.sandbox.tool(tool, Value::Object(step.params.clone()));
+        if ending.is_none() {
+            return call.await.map(drop);
+        }
+        let first = self.next_exec().await?;
+        tokio::select! {
+            done = call => done.map(drop),
+            () = ending.execute(&self.sandbox, first) => Ok(()),
+        }
+    }
+
+    /// The number that the next command will have, or a lower one that nobody has.
+    async fn next_exec(&self) -> Result<u64> {
+        Ok(self.sandbox.execs().await?.iter().map(|exec| exec.exec + 1).max().unwrap_or_default())
+    }
+
+    async fn exec(&mut self, number: usize, step: &Step, ending: &Ending) -> Result<()> {
+        let (spec, stdin) = exec_of(&step.params)?;
         let background = spec.background;
         if let Program::Code(code) = &spec.program {
             self.context(code).await?;
         }
         let exec = self.sandbox.exec(spec).await?;
-        if let Some(bytes) = stdin {
-            let input = exec.input();
-            // One that does not read it ends as it did before.
-            let _ = input.write(&bytes).await;
-            let _ = input.close().await;
+        let (input, id) = (exec.input(), exec.id());
+        let feed = async {
+            if let Some(bytes) = stdin {
+                // One that does not read it ends as it did before.
+                let _ = input.write(&bytes).await;
+                let _ = input.close().await;
+            }
+        };
+        if background {
+            self.background.insert(number, id);
+            feed.await;
+            return Ok(());
         }
-        if !background {
-            exec.collect().await;
+        // Who does not read what it is fed is ended all the same.
+        let done = async { tokio::join!(feed, exec.collect()) };
+        tokio::select! {
+            _ = done => {}
+            () = ending.execute(&self.sandbox, id) => {}
         }
         Ok(())
+    }
+
+    /// Does what was done to the box between a step and the one before it.
+    async fn before(&mut self, step: &Step) -> Result<()> {
+        let restarts = step.extra.get(RESTARTS).and_then(Value::as_u64).unwrap_or_default();
+        // Once is as good as twice.
+        if restarts > 0 {
+            self.house.stop(self.sandbox.id()).await?;
+            self.sandbox = self.house.start(self.sandbox.id()).await?;
+        }
+        for sent in signals(step.extra.get(SIGNALS_BEFORE))? {
+            let Some(exec) = sent.step.and_then(|step| self.background.get(&step)) else { continue };
+            // One that has ended by itself needs none.
+            let _ = match sent.signal {
+                9 => self.sandbox.kill_exec(*exec).await,
+                signal => self.sandbox.signal(*exec, signal, false).await,
+            };
+        }
+        self.contexts(step).await
     }
 
     /// Does to contexts what was done to them before a step.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use glasshouse_protocol::{Exit, ExitReport, Program};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
@@ -30,9 +31,34 @@ pub struct FromTrace {
     open: BTreeMap<u64, Open>,
     /// Those that ran when the box was put into another state: they belong to the one before.
     cut_off: BTreeSet<u64>,
+    /// Where commands in the background are among the steps.
+    background: BTreeMap<u64, usize>,
     notes: Vec<String>,
-    /// What was done to contexts since the last step: a part of the next one.
+    /// What was done since the last step: a part of the next one.
+    before: Before,
+}
+
+/// What was done to a box between two steps, and has to be done again before the second one.
+#[derive(Default)]
+struct Before {
     contexts: Vec<ContextChange>,
+    /// How often the box was stopped and started.
+    restarts: u64,
+    /// Signals to commands in the background.
+    signals: Vec<Sent>,
+}
+
+/// A signal that a caller sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Its number.
+    pub signal: i32,
+    /// To a command in the background: the step that it was, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    /// To the command of the step itself: how long that had run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
 }
 
 /// What led to the state after a step.
@@ -51,8 +77,9 @@ struct Open {
     /// How much of it is not on record.
     stdin_bytes_cut: u64,
     results: Option<Text>,
-    /// What was done to contexts since the step before.
-    contexts: Vec<ContextChange>,
+    before: Before,
+    /// What it was sent.
+    signals: Vec<Sent>,
     at: Option<usize>,
 }
 
@@ -65,8 +92,9 @@ impl FromTrace {
             past: Past::default(),
             open: BTreeMap::new(),
             cut_off: BTreeSet::new(),
+            background: BTreeMap::new(),
             notes: Vec::new(),
-            contexts: Vec::new(),
+            before: Before::default(),
         }
     }
 
@@ -126,12 +154,9 @@ impl FromTrace {
                     open.results = Some(text);
                 }
             }
-            Event::Context(change) => self.contexts.push(change.clone()),
-            Event::Signal { .. }
-            | Event::File(_)
-            | Event::BoxEnded { .. }
-            | Event::Repaired { .. }
-            | Event::Unknown(_) => {}
+            Event::Context(change) => self.before.contexts.push(change.clone()),
+            Event::Signal { exec, signal } => self.signalled(line.time_ms, *exec, *signal),
+            Event::File(_) | Event::BoxEnded { .. } | Event::Repaired { .. } | Event::Unknown(_) => {}
         }
         Ok(())
     }
@@ -182,14 +207,27 @@ impl FromTrace {
             stdin: None,
             stdin_bytes_cut: 0,
             results: None,
-            contexts: std::mem::take(&mut self.contexts),
+            before: std::mem::take(&mut self.before),
+            signals: Vec::new(),
             at: None,
         };
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
-            open.at = Some(self.past.push(open.step(Observed::default()), 0));
+            let at = self.past.push(open.step(Observed::default()), 0);
+            self.background.insert(started.exec, at);
+            open.at = Some(at);
         }
         self.open.insert(started.exec, open);
+    }
+
+    fn signalled(&mut self, time_ms: u64, exec: u64, signal: i32) {
+        if let Some(at) = self.background.get(&exec) {
+            let step = self.past.place(*at);
+            self.before.signals.push(Sent { signal, step, after_ms: None });
+        } else if let Some(open) = self.open.get_mut(&exec) {
+            let after_ms = Some(time_ms.saturating_sub(open.time_ms));
+            open.signals.push(Sent { signal, step: None, after_ms });
+        }
     }
 
     fn ended(&mut self, exec: u64, report: &ExitReport, stdout: &Payload, stderr: &Payload) -> Result<()> {
@@ -232,7 +270,7 @@ impl FromTrace {
             }
             return Ok(());
         };
-        let mut extra = contexts_done(&std::mem::take(&mut self.contexts));
+        let mut extra = std::mem::take(&mut self.before).extra();
         let params = match step.params.as_ref().map(|params| self.params(params)) {
             None => Map::new(),
             Some(Ok(params)) => params,
@@ -273,11 +311,17 @@ impl FromTrace {
 
     /// The box is in the state after an earlier step, or in one that no step led to.
     fn state(&mut self, what: &str, snapshot: Option<&str>, step: Option<u64>) {
+        if what == "start" {
+            // Everybody who had run is gone.
+            self.background.clear();
+            self.before = Before { restarts: self.before.restarts + 1, ..Before::default() };
+        }
         if !matches!(what, "reset" | "restore") {
             return;
         }
         self.cut_off.extend(std::mem::take(&mut self.open).into_keys());
-        self.contexts.clear();
+        self.background.clear();
+        self.before = Before::default();
         if step.is_some_and(|step| self.past.go_to(step)) {
             return;
         }
@@ -486,17 +530,30 @@ impl Open {
         put("rlimits", json!(rlimits));
         put("stdin", json!(self.stdin));
         put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
-        let extra = contexts_done(&self.contexts);
+        let mut extra = self.before.extra();
+        let signals = json!(self.signals);
+        extra.extend(Some(signals).filter(is_said).map(|signals| (SIGNALS.to_owned(), signals)));
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
     }
 }
 
-/// What was done to contexts before a step, as a replay reads it.
-fn contexts_done(contexts: &[ContextChange]) -> Map<String, Value> {
-    let done = (!contexts.is_empty()).then(|| ("contexts".to_owned(), json!(contexts)));
-    done.into_iter().collect()
+impl Before {
+    /// As a replay reads it.
+    fn extra(&self) -> Map<String, Value> {
+        let Before { contexts, restarts, signals } = self;
+        let restarts = Some(restarts).filter(|restarts| **restarts > 0);
+        let facts =
+            [(RESTARTS, json!(restarts)), (SIGNALS_BEFORE, json!(signals)), ("contexts", json!(contexts))];
+        facts.into_iter().filter(|(_, fact)| is_said(fact)).map(|(k, v)| (k.to_owned(), v)).collect()
+    }
 }
 
+/// In what else is said of a step: how often the box was stopped and started before it.
+pub const RESTARTS: &str = "restarts";
+/// Which signals a caller sent to commands in the background before it.
+pub const SIGNALS_BEFORE: &str = "signals_before";
+/// Which signals a caller sent to its own command.
+pub const SIGNALS: &str = "signals";
 /// In what else is said of a step: why nobody knows what it was asked for.
 pub const UNREADABLE: &str = "params_unreadable";
 
