@@ -541,3 +541,32 @@ fn a_box_that_was_stopped_and_started_is_so_again() {
         assert_eq!(living(&stage), 1, "{:?}: the box of a replay goes with it", stage.house.mode);
     }
 }
+
+#[test]
+fn what_knowlyr_wrote_to_files_replays_unchanged() {
+    for stage in Stage::each(&[]) {
+        let call = json!({ "path": "d/a.txt", "content": "hi\n" });
+        let steps = |answer: &str| {
+            json!({ "steps": [
+                { "tool_name": "file_write", "params": call, "expected_output": answer },
+                { "tool_name": "file_read", "params": { "path": "d/a.txt" }, "expected_output": "hi" },
+            ], "metadata": {} })
+        };
+        let run = file(&stage, "a.json", &steps("已写入 3 字节到 d/a.txt").to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 2 steps"), "{:?}: {said}", stage.house.mode);
+        assert!(said.contains("ignored: knowlyr-answers in 1 place"), "{:?}: {said}", stage.house.mode);
+        // The number and the path still count.
+        for other in ["已写入 4 字节到 d/a.txt", "已写入 3 字节到 d/b.txt"] {
+            let run = file(&stage, "other.json", &steps(other).to_string());
+            assert_eq!(stage.house.run(&["replay", &run, "--quiet"]).0, 3, "{:?}: {other}", stage.house.mode);
+        }
+        let history = json!([
+            { "step": 1, "tool": "file_write", "params": call, "output": "已写入 3 字节到 d/a.txt", "exit_code": 0 },
+            { "step": 2, "tool": "shell", "params": { "command": "cat d/a.txt; exit 3" }, "output": "hi\n", "exit_code": 3 },
+        ]);
+        let run = file(&stage, "d.json", &history.to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 2 steps"), "{:?}: {said}", stage.house.mode);
+    }
+}
