@@ -570,3 +570,30 @@ fn what_knowlyr_wrote_to_files_replays_unchanged() {
         assert!(said.ends_with("the same, 2 steps"), "{:?}: {said}", stage.house.mode);
     }
 }
+
+#[test]
+fn a_trajectory_that_was_taken_in_is_replayed_as_its_file_is() {
+    for stage in Stage::each(&[]) {
+        let knowlyr = json!({ "steps": [
+            { "tool_name": "shell", "params": { "command": "echo hi > x.txt; cat x.txt" }, "expected_output": "hi" },
+            { "tool_name": "shell", "params": { "command": "echo not compared" }, "expected_output": null },
+            { "tool_name": "think", "params": {}, "expected_output": null },
+        ], "metadata": { "agent": "x", "model": "m", "more": 1 } });
+        let run = file(&stage, "trajectory.json", &knowlyr.to_string());
+        let (code, id, told) = stage.house.run(&["trajectory", "import", &run]);
+        assert_eq!((code, told.as_str()), (0, ""), "{:?}", stage.house.mode);
+        let id = id.trim_end();
+        let said = stage.ok(&["replay", "--of", id, "--quiet"]);
+        assert_eq!(said, stage.ok(&["replay", &run, "--quiet"]), "{:?}", stage.house.mode);
+        assert!(said.ends_with("the same, 3 steps"), "{:?}: {said}", stage.house.mode);
+        let back = stage.ok(&["trajectory", "export", id, "--format", "knowlyr-a"]);
+        assert_eq!(serde_json::from_str::<Value>(&back).expect("it is JSON"), knowlyr, "{:?}", stage.house.mode);
+        // What looks like a secret is on no record, and that is told.
+        let token = json!({ "steps": [
+            { "tool_name": "shell", "params": { "command": format!("echo ghp_{}", "0123456789".repeat(4)) } },
+        ] });
+        let run = file(&stage, "token.json", &token.to_string());
+        let (code, _, told) = stage.house.run(&["trajectory", "import", &run]);
+        assert!(code == 0 && told.contains("lost: params"), "{:?}: {told}", stage.house.mode);
+    }
+}

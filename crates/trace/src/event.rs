@@ -232,6 +232,9 @@ pub struct FileOperation {
     pub error: Option<String>,
 }
 
+/// What a file operation is called that is none: a trajectory that was taken in, whole.
+pub(crate) const DOCUMENT: &str = "import";
+
 /// What the first step stands on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
@@ -349,7 +352,7 @@ pub struct UnknownEvent {
 pub(crate) enum Holds {
     /// Whatever a program wrote.
     Bytes,
-    /// What a tool was asked for, as JSON.
+    /// What a tool was asked for, or a whole trajectory, as JSON.
     Params,
     /// What a step changed, as JSON.
     Changes,
@@ -387,7 +390,10 @@ impl Event {
         match self {
             Event::ExecEnded { stdout, stderr, .. } => vec![bytes(stdout), bytes(stderr)],
             Event::Stdin { payload, .. } | Event::Results { payload, .. } => vec![bytes(payload)],
-            Event::File(file) => file.payload.iter_mut().map(bytes).collect(),
+            Event::File(FileOperation { op, payload, .. }) => {
+                let holds = if op == DOCUMENT { Holds::Params } else { Holds::Bytes };
+                payload.iter_mut().map(|payload| (holds, payload)).collect()
+            }
             Event::Step(step) => {
                 let Step { params, output, stderr, state, .. } = &mut **step;
                 let changes = state.as_mut().and_then(|state| state.changes.as_mut());

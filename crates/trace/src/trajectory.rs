@@ -17,6 +17,7 @@ mod detect;
 mod difference;
 mod fields;
 mod formats;
+mod imported;
 mod json;
 mod loss;
 mod model;
@@ -36,7 +37,7 @@ pub use compare::{
     Aspect, Comparer, Difference, Divergence, Ignored, Place, Strictness, diff, diff_with_rules,
 };
 pub use formats::Format;
-pub use loss::Loss;
+pub use loss::{Loss, lost_on_record};
 pub use model::{
     Base, Change, FileChange, Observed, Outcome, Profile, Rule, StateAfter, Step, Task, Trajectory, VERSION,
 };

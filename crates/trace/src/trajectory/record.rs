@@ -11,6 +11,7 @@ use glasshouse_protocol::{Exit, ExitReport, Program};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::imported;
 use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
 use super::past::{Past, Root};
 use super::text::Text;
@@ -36,6 +37,10 @@ pub struct FromTrace {
     notes: Vec<String>,
     /// What was done since the last step: a part of the next one.
     before: Before,
+    /// It is the record of a trajectory that was taken in, and of no box.
+    is_imported: bool,
+    /// That trajectory.
+    imported: Option<Trajectory>,
 }
 
 /// What was done to a box between two steps, and has to be done again before the second one.
@@ -95,6 +100,8 @@ impl FromTrace {
             background: BTreeMap::new(),
             notes: Vec::new(),
             before: Before::default(),
+            is_imported: false,
+            imported: None,
         }
     }
 
@@ -110,6 +117,9 @@ impl FromTrace {
 
     /// All of it, and what could not be said in it.
     pub fn finish(mut self) -> (Trajectory, Vec<String>) {
+        if let Some(whole) = self.imported {
+            return (whole, self.notes);
+        }
         let undone = match self.past.undone() {
             0 => None,
             1 => Some("1 step is".to_owned()),
@@ -156,6 +166,7 @@ impl FromTrace {
             }
             Event::Context(change) => self.before.contexts.push(change.clone()),
             Event::Signal { exec, signal } => self.signalled(line.time_ms, *exec, *signal),
+            Event::File(file) if self.is_imported => self.imported = imported::read(file, &self.blobs)?,
             Event::File(_) | Event::BoxEnded { .. } | Event::Repaired { .. } | Event::Unknown(_) => {}
         }
         Ok(())
@@ -163,6 +174,7 @@ impl FromTrace {
 
     fn created(&mut self, created: &BoxCreated) {
         self.trajectory.id = Some(created.id.clone());
+        self.is_imported = created.runtime == imported::RUNTIME;
         let base = self.past.root().base.get_or_insert_default();
         base.image.clone_from(&created.image);
         let BoxCreated { env_names, user, cwd, read_only, limits, forked_from, redact, .. } = created;
@@ -182,7 +194,7 @@ impl FromTrace {
 
     fn base(&mut self, base: &event::Base) {
         let into = self.past.root().base.get_or_insert_default();
-        into.digest = Some(base.digest.clone());
+        into.digest = Some(base.digest.clone()).filter(|digest| !digest.is_empty());
         let event::Base { deterministic, uncontrolled, task, .. } = base;
         self.trajectory.profile = Some(Profile {
             deterministic: *deterministic,
@@ -283,7 +295,7 @@ impl FromTrace {
         };
         let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
         let observed = Observed {
-            output: Some(text(&step.output)?.unwrap_or(Text::Text(String::new()))),
+            output: text(&step.output)?,
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
             error: step.error.clone(),
@@ -388,119 +400,12 @@ impl FromTrace {
     }
 }
 
-impl Trajectory {
-    /// The trajectory as what a box of this id would have on record.
-    pub fn to_events(&self, id: &str) -> Vec<Event> {
-        let image = self.base.as_ref().map(|base| base.image.clone()).unwrap_or_default();
-        let extra = self.base.as_ref().map(|base| base.extra.clone()).unwrap_or_default();
-        let text = |name: &str| extra.get(name).and_then(Value::as_str).map(str::to_owned);
-        let limits = extra.get("limits").and_then(Value::as_object).into_iter().flatten();
-        let limit = |(name, value): (&String, &Value)| {
-            let mechanism = "imported".to_owned();
-            Some((name.clone(), event::LimitInForce { value: value.as_u64()?, mechanism }))
-        };
-        let words = [("agent", &self.agent), ("model", &self.model), ("trajectory", &self.id)];
-        let label = |(name, value): (&str, &Option<String>)| Some((name.to_owned(), value.clone()?));
-        let mut events = vec![Event::BoxCreated(BoxCreated {
-            id: id.to_owned(),
-            runtime: "imported".to_owned(),
-            level: "unknown".to_owned(),
-            image,
-            labels: words.into_iter().filter_map(label).collect(),
-            limits: limits.filter_map(limit).collect(),
-            user: text("user"),
-            cwd: text("cwd"),
-            read_only: extra.get("read_only").and_then(Value::as_bool).unwrap_or_default(),
-            forked_from: text("forked_from"),
-            redact: texts(extra.get("redact")),
-            ..BoxCreated::default()
-        })];
-        let digest = self.base.as_ref().and_then(|base| base.digest.clone());
-        let task = self.task.as_ref().and_then(|task| {
-            Some(event::BaseTask {
-                repo: task.repo.clone()?,
-                commit: task.commit.clone()?,
-                setup: task.setup.clone(),
-                test: task.test.clone(),
-                image: task.image.clone(),
-                dir: task.extra.get("dir").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            })
-        });
-        let profile = self.profile.clone().unwrap_or_default();
-        if digest.is_some() || task.is_some() || profile.deterministic {
-            events.push(Event::Base(event::Base {
-                digest: digest.unwrap_or_default(),
-                deterministic: profile.deterministic,
-                uncontrolled: profile.uncontrolled,
-                task,
-            }));
-        }
-        events.extend(self.steps.iter().zip(1..).map(|(step, number)| step.to_event(number)));
-        events.push(Event::BoxEnded { why: "taken in from a file".to_owned() });
-        events
-    }
-}
-
 impl Step {
     /// A call of a tool with what is known of the command that it ran.
     fn having_run(mut self, ran: Step) -> Step {
         self.observed.end = ran.observed.end;
         self.extra.extend(ran.extra);
         self
-    }
-
-    fn to_event(&self, number: u64) -> Event {
-        let Observed { output, stderr, exit_code, error, end, state, .. } = &self.observed;
-        let payload = |text: &Option<Text>| text.as_ref().map(|text| Payload::whole(text.bytes()));
-        let state = state.as_ref().map(|state| {
-            let list: Vec<Recorded> = state.changes.iter().map(recorded_of).collect();
-            let changes = serde_json::to_vec(&list).ok().filter(|_| !list.is_empty()).map(Payload::whole);
-            StepState {
-                digest: state.digest.clone(),
-                racy: state.racy,
-                processes: state.processes.clone().unwrap_or_default(),
-                at_work: state.at_work,
-                changed: state.changes.len() as u64 + state.changes_cut,
-                changes,
-                took_us: 0,
-            }
-        });
-        Event::Step(Box::new(event::Step {
-            step: number,
-            tool: Some(self.tool.clone()),
-            params: Some(Payload::whole(Value::Object(self.params.clone()).to_string())),
-            output: payload(output),
-            stderr: payload(stderr),
-            exit_code: *exit_code,
-            end: end.clone(),
-            error: error.clone(),
-            wall_us: self.duration_us.unwrap_or_default(),
-            state,
-            ..event::Step::default()
-        }))
-    }
-}
-
-fn recorded_of(change: &FileChange) -> Recorded {
-    let there = change.change != Change::Removed;
-    let text = change.text.as_ref().and_then(Text::as_str).map(str::to_owned);
-    Recorded {
-        path: change.path.clone(),
-        change: match change.change {
-            Change::Added => ChangeKind::Added,
-            Change::Changed => ChangeKind::Changed,
-            Change::Removed => ChangeKind::Removed,
-        },
-        now: there.then(|| FileFacts {
-            kind: change.kind.clone().unwrap_or_default(),
-            mode: change.mode.map(|mode| format!("{mode:o}")).unwrap_or_default(),
-            uid: change.uid.unwrap_or_default(),
-            gid: change.gid.unwrap_or_default(),
-            bytes: change.bytes.unwrap_or_default(),
-            content: change.leaf.clone(),
-            xattrs: change.xattrs.clone(),
-            text,
-        }),
     }
 }
 
@@ -563,11 +468,6 @@ const GAP: &str = " bytes are not on record]";
 /// Whether a line says that something is not on record there.
 pub(super) fn is_gap(line: &str) -> bool {
     line.starts_with('[') && line.trim_end().ends_with(GAP)
-}
-
-fn texts(list: Option<&Value>) -> Vec<String> {
-    let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Whether a value says more than its absence.
