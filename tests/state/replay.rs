@@ -89,6 +89,30 @@ fn a_branch_is_a_live_box_in_the_middle() {
 }
 
 #[test]
+fn a_branch_at_a_step_with_a_snapshot_is_a_fork_of_it() {
+    for stage in Stage::each(&["--record", "snapshots"]) {
+        let line = "date +%s%N >> a";
+        for _ in 0..3 {
+            stage.sh(line);
+        }
+        let two = |id: &str| stage.sh_in(id, "cat a");
+        let (code, branch, told) = stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        assert_eq!(code, 0, "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
+        // Done again, the times would be others.
+        let kept = stage.sh("head -n 2 a");
+        assert_eq!(two(branch.trim_end()), kept, "{:?}", stage.house.mode);
+        // Without the snapshot, the steps are done again, as far as they go.
+        let trajectory = exported(&stage);
+        let snapshot = trajectory["steps"][1]["observed"]["state"]["snapshot"].as_str().expect("it has one");
+        stage.ok(&["kill", branch.trim_end()]);
+        stage.ok(&["snapshots", "remove", snapshot]);
+        let (_, _, told) = stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        assert!(!told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
+    }
+}
+
+#[test]
 fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
     for stage in Stage::each(&["--deterministic"]) {
         let trajectory = recorded(&stage);
@@ -112,6 +136,17 @@ fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
         assert_eq!(output.status.code(), Some(3), "{:?}: {answers:?}", stage.house.mode);
         assert_eq!((&answers[0]["output"], &answers[0]["success"]), (&json!("made\n"), &json!(true)));
         assert_eq!(answers[2]["diverged"], 3);
+        let first = json!({ "tool": trajectory["steps"][0]["tool"], "params": trajectory["steps"][0]["params"] });
+        let asked = format!("{first}\n{first}\n");
+        let mut serve = stage.house.glass(&["replay", &run, "--mode", "serve", "--until", "1"]);
+        let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = serve.stdin.take().expect("it is a pipe");
+        input.write_all(asked.as_bytes()).expect("it reads");
+        drop(input);
+        let output = serve.wait_with_output().expect("it ends");
+        let answers = String::from_utf8(output.stdout).expect("it is text");
+        let last: Value = serde_json::from_str(answers.lines().last().expect("two")).expect("it is JSON");
+        assert_eq!(last["diverged"], 2, "{:?}: {answers}", stage.house.mode);
         assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
     }
 }
@@ -285,6 +320,9 @@ fn what_is_said_is_done_and_not_overlooked() {
         assert!(sentence.contains("/no/such/root"), "{:?}: {sentence}", stage.house.mode);
         let (code, _, told) = stage.house.run(&["replay", &run, "--record", "commands"]);
         assert!(code == 0 && told.contains("are not compared"), "{:?}: {told}", stage.house.mode);
+        let volume = format!("{}:/mnt", stage.house.path().display());
+        let (code, _, told) = stage.house.run(&["replay", &run, "--on", &stage.id, "--volume", &volume]);
+        assert!(code == 2 && told.contains("--volume"), "{:?}: {told}", stage.house.mode);
         for option in [&["--strict"][..], &["--on", &stage.id], &["--memory", "64m"], &["--env", "A=b"]] {
             let sentence = stage.refused(&[&["replay", &run, "--mode", "serve"], option].concat());
             assert!(sentence.contains("--mode serve"), "{:?}: {option:?}: {sentence}", stage.house.mode);
