@@ -270,7 +270,7 @@ impl Sandboxes {
 fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
     let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
     for (index, step) in steps.iter().enumerate() {
-        let name = tools::canonical(&step.tool, Value::Null).0;
+        let name = tools::canonical(&step.tool, Value::Object(step.params.clone())).0;
         let possible = match step.tool.as_str() {
             _ if step.extra.contains_key(UNREADABLE) => Err(unreadable(&step.extra[UNREADABLE])),
             "exec" => exec_of(&step.params).map(drop),
