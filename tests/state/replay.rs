@@ -96,7 +96,8 @@ fn a_branch_at_a_step_with_a_snapshot_is_a_fork_of_it() {
             stage.sh(line);
         }
         let two = |id: &str| stage.sh_in(id, "cat a");
-        let (code, branch, told) = stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        let (code, branch, told) =
+            stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
         assert_eq!(code, 0, "{:?}: {told}", stage.house.mode);
         assert!(told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
         // Done again, the times would be others.
@@ -107,7 +108,8 @@ fn a_branch_at_a_step_with_a_snapshot_is_a_fork_of_it() {
         let snapshot = trajectory["steps"][1]["observed"]["state"]["snapshot"].as_str().expect("it has one");
         stage.ok(&["kill", branch.trim_end()]);
         stage.ok(&["snapshots", "remove", snapshot]);
-        let (_, _, told) = stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        let (_, _, told) =
+            stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
         assert!(!told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
     }
 }
@@ -136,7 +138,8 @@ fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
         assert_eq!(output.status.code(), Some(3), "{:?}: {answers:?}", stage.house.mode);
         assert_eq!((&answers[0]["output"], &answers[0]["success"]), (&json!("made\n"), &json!(true)));
         assert_eq!(answers[2]["diverged"], 3);
-        let first = json!({ "tool": trajectory["steps"][0]["tool"], "params": trajectory["steps"][0]["params"] });
+        let first =
+            json!({ "tool": trajectory["steps"][0]["tool"], "params": trajectory["steps"][0]["params"] });
         let asked = format!("{first}\n{first}\n");
         let mut serve = stage.house.glass(&["replay", &run, "--mode", "serve", "--until", "1"]);
         let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -625,7 +628,12 @@ fn a_trajectory_that_was_taken_in_is_replayed_as_its_file_is() {
         assert_eq!(said, stage.ok(&["replay", &run, "--quiet"]), "{:?}", stage.house.mode);
         assert!(said.ends_with("the same, 3 steps"), "{:?}: {said}", stage.house.mode);
         let back = stage.ok(&["trajectory", "export", id, "--format", "knowlyr-a"]);
-        assert_eq!(serde_json::from_str::<Value>(&back).expect("it is JSON"), knowlyr, "{:?}", stage.house.mode);
+        assert_eq!(
+            serde_json::from_str::<Value>(&back).expect("it is JSON"),
+            knowlyr,
+            "{:?}",
+            stage.house.mode
+        );
         // What looks like a secret is on no record, and that is told.
         let token = json!({ "steps": [
             { "tool_name": "shell", "params": { "command": format!("echo ghp_{}", "0123456789".repeat(4)) } },
@@ -633,5 +641,24 @@ fn a_trajectory_that_was_taken_in_is_replayed_as_its_file_is() {
         let run = file(&stage, "token.json", &token.to_string());
         let (code, _, told) = stage.house.run(&["trajectory", "import", &run]);
         assert!(code == 0 && told.contains("lost: params"), "{:?}: {told}", stage.house.mode);
+    }
+}
+
+#[test]
+fn only_what_was_written_counts_if_that_is_asked_for() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one; date +%s%N > a");
+        let (code, out, err) = stage.house.run(&["replay", "--of", &stage.id, "--quiet"]);
+        assert_eq!(code, 3, "{:?}: {out}{err}", stage.house.mode);
+        assert!(out.contains("files, /workspace/a"), "{:?}: {out}", stage.house.mode);
+        let said = stage.ok(&["replay", "--of", &stage.id, "--quiet", "--output-only"]);
+        assert_eq!(said, "the same, 1 step", "{:?}", stage.house.mode);
+        let mut trajectory = exported(&stage);
+        trajectory["steps"][0]["observed"]["output"] = json!("two\n");
+        // What the box began with counts for nothing then.
+        trajectory["base"]["digest"] = json!("glasshouse-tree-v1:0");
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, out, _) = stage.house.run(&["replay", &run, "--quiet", "--output-only"]);
+        assert!(code == 3 && out.contains("step 1 differs: output"), "{:?}: {out}", stage.house.mode);
     }
 }
