@@ -83,3 +83,66 @@ fn one_record_that_cannot_be_checked_does_not_hide_the_others() {
         assert!(stdout.contains("cannot be checked") && stdout.contains("not vouched for"), "{stdout}");
     });
 }
+
+#[test]
+fn the_first_broken_line_of_a_changed_record_is_named() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        for word in ["first", "second", "third"] {
+            assert_eq!(house.run(&["exec", &id, "--", "echo", word]).0, 0);
+        }
+        let path = house.home().join("traces").join(&id).join("trace.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let broken = 1 + text.lines().position(|line| line.contains("second")).expect("it is on record");
+        let changed = |(n, line): (usize, &str)| match n + 1 == broken {
+            true => format!("{}\n", line.replace("second", "sekond")),
+            false => format!("{line}\n"),
+        };
+        std::fs::write(&path, text.lines().enumerate().map(changed).collect::<String>()).unwrap();
+        let (code, stdout, _) = house.run(&["audit", "verify", &id]);
+        assert_eq!(code, 1, "{stdout}");
+        assert!(stdout.contains(&format!("line {broken}: ")), "line {broken}: {stdout}");
+        let (code, stdout, _) = house.run(&["audit", "verify", &id, "--json"]);
+        assert_eq!((code, &json(&stdout)[0]["first_bad"]["line"]), (1, &broken.into()), "{stdout}");
+    });
+}
+
+#[test]
+fn what_steps_changed_in_files_is_shown_when_it_is_asked_for() {
+    each_mode(|house| {
+        let id = create(house, &["--record", "steps"]);
+        for line in ["printf 'one\\ntwo\\n' > a", "printf 'one\\nthree\\n' > a"] {
+            assert_eq!(house.run(&["exec", &id, "--shell", "--", line]).0, 0);
+        }
+        let (code, plain, stderr) = house.run(&["log", &id]);
+        assert!(code == 0 && plain.contains("M /workspace/a") && !plain.contains("-two"), "{plain}{stderr}");
+        let (code, diff, _) = house.run(&["log", &id, "--diff"]);
+        assert_eq!(code, 0, "{diff}");
+        for line in ["+one", "-two", "+three"] {
+            assert!(diff.lines().any(|shown| shown.trim() == line), "{line} in {diff}");
+        }
+        assert_ne!(house.run(&["log", &id, "--diff", "--json"]).0, 0);
+    });
+}
+
+#[test]
+fn a_record_becomes_one_page_that_needs_nothing_else() {
+    each_mode(|house| {
+        let id = create(house, &["--record", "steps"]);
+        let line = "echo '<script>alert(1)</script>' | tee a";
+        assert_eq!(house.run(&["exec", &id, "--shell", "--", line]).0, 0);
+        // Where the program may write, whoever it runs as.
+        let path = house.home().join("page.html");
+        let file = path.to_str().expect("UTF-8");
+        let (code, stdout, stderr) = house.run(&["log", &id, "--html", file]);
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", ""));
+        let page = std::fs::read_to_string(&path).expect("it was written");
+        assert!(page.starts_with("<!doctype html>") || page.starts_with("<!DOCTYPE html>"), "{page}");
+        assert!(page.contains("/workspace/a") && page.contains("&lt;script&gt;alert(1)"), "{page}");
+        assert!(!page.contains("<script>alert") && !page.contains("src=\"http"), "{page}");
+        let (_, stdout, _) = house.run(&["log", &id, "--html", "-"]);
+        assert_eq!(stdout, page);
+        let (code, _, stderr) = house.run(&["log", &id, "--html", "/no/such/place/page.html"]);
+        assert!(code == 1 && stderr.contains("/no/such/place"), "{stderr}");
+    });
+}

@@ -1,7 +1,7 @@
 //! Trajectories once more.
 
-use std::io::Write as _;
-use std::process::Stdio;
+use std::io::{BufRead as _, Write as _};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -89,6 +89,32 @@ fn a_branch_is_a_live_box_in_the_middle() {
 }
 
 #[test]
+fn a_branch_at_a_step_with_a_snapshot_is_a_fork_of_it() {
+    for stage in Stage::each(&["--record", "snapshots"]) {
+        let line = "date +%s%N >> a";
+        for _ in 0..3 {
+            stage.sh(line);
+        }
+        let two = |id: &str| stage.sh_in(id, "cat a");
+        let (code, branch, told) =
+            stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        assert_eq!(code, 0, "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
+        // Done again, the times would be others.
+        let kept = stage.sh("head -n 2 a");
+        assert_eq!(two(branch.trim_end()), kept, "{:?}", stage.house.mode);
+        // Without the snapshot, the steps are done again, as far as they go.
+        let trajectory = exported(&stage);
+        let snapshot = trajectory["steps"][1]["observed"]["state"]["snapshot"].as_str().expect("it has one");
+        stage.ok(&["kill", branch.trim_end()]);
+        stage.ok(&["snapshots", "remove", snapshot]);
+        let (_, _, told) =
+            stage.house.run(&["replay", "--of", &stage.id, "--mode", "branch", "--until", "2"]);
+        assert!(!told.contains("no step was done again"), "{:?}: {told}", stage.house.mode);
+    }
+}
+
+#[test]
 fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
     for stage in Stage::each(&["--deterministic"]) {
         let trajectory = recorded(&stage);
@@ -112,6 +138,18 @@ fn the_record_answers_by_itself_until_somebody_asks_for_something_else() {
         assert_eq!(output.status.code(), Some(3), "{:?}: {answers:?}", stage.house.mode);
         assert_eq!((&answers[0]["output"], &answers[0]["success"]), (&json!("made\n"), &json!(true)));
         assert_eq!(answers[2]["diverged"], 3);
+        let first =
+            json!({ "tool": trajectory["steps"][0]["tool"], "params": trajectory["steps"][0]["params"] });
+        let asked = format!("{first}\n{first}\n");
+        let mut serve = stage.house.glass(&["replay", &run, "--mode", "serve", "--until", "1"]);
+        let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = serve.stdin.take().expect("it is a pipe");
+        input.write_all(asked.as_bytes()).expect("it reads");
+        drop(input);
+        let output = serve.wait_with_output().expect("it ends");
+        let answers = String::from_utf8(output.stdout).expect("it is text");
+        let last: Value = serde_json::from_str(answers.lines().last().expect("two")).expect("it is JSON");
+        assert_eq!(last["diverged"], 2, "{:?}: {answers}", stage.house.mode);
         assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
     }
 }
@@ -285,6 +323,9 @@ fn what_is_said_is_done_and_not_overlooked() {
         assert!(sentence.contains("/no/such/root"), "{:?}: {sentence}", stage.house.mode);
         let (code, _, told) = stage.house.run(&["replay", &run, "--record", "commands"]);
         assert!(code == 0 && told.contains("are not compared"), "{:?}: {told}", stage.house.mode);
+        let volume = format!("{}:/mnt", stage.house.path().display());
+        let (code, _, told) = stage.house.run(&["replay", &run, "--on", &stage.id, "--volume", &volume]);
+        assert!(code == 2 && told.contains("--volume"), "{:?}: {told}", stage.house.mode);
         for option in [&["--strict"][..], &["--on", &stage.id], &["--memory", "64m"], &["--env", "A=b"]] {
             let sentence = stage.refused(&[&["replay", &run, "--mode", "serve"], option].concat());
             assert!(sentence.contains("--mode serve"), "{:?}: {option:?}: {sentence}", stage.house.mode);
@@ -416,5 +457,208 @@ fn code_in_contexts_goes_the_same_way_again() {
         let other = file(&stage, "other.json", &trajectory.to_string());
         let (code, out, err) = stage.house.run(&["replay", &other]);
         assert!(code == 3 && out.contains("step 1 differs: output"), "{:?}: {out}{err}", stage.house.mode);
+    }
+}
+
+#[test]
+fn values_of_variables_that_look_like_anything_else_leave_a_record_that_can_be_read() {
+    for stage in Stage::each(&["--record", "steps", "--env", "HISTSIZE=1000", "--env", "DEBUG=true"]) {
+        stage.sh("echo 1000 true > f; chown 1000:1000 f 2>/dev/null || true; truncate -s 1000 g");
+        let call = r#"{"pattern":"true","path":".","files_only":true}"#;
+        stage.ok(&["exec", &stage.id, "--tool", "search", "--params", call]);
+        let (code, out, err) = stage.house.run(&["trajectory", "export", &stage.id]);
+        assert_eq!(code, 0, "{:?}: {err}", stage.house.mode);
+        assert!(!err.contains("cannot be read"), "{:?}: {err}", stage.house.mode);
+        let trajectory: Value = serde_json::from_str(&out).expect("it is JSON");
+        let changes = trajectory["steps"][0]["observed"]["state"]["changes"].as_array().expect("a list");
+        let change = |path: &str| changes.iter().find(|change| change["path"] == path).expect("it is listed");
+        assert_eq!(change("/workspace/g")["bytes"], 1000, "{:?}", stage.house.mode);
+        assert_eq!(change("/workspace/f")["text"], "[redacted] [redacted]\n", "{:?}", stage.house.mode);
+        let asked = &trajectory["steps"][1]["params"];
+        assert_eq!((&asked["pattern"], &asked["files_only"]), (&json!("[redacted]"), &json!(true)));
+        // What the command said is on no record, so only its first part can be done again in the same way.
+        assert_eq!(stage.house.run(&["jump", &stage.id, "0"]).0, 0, "{:?}", stage.house.mode);
+    }
+}
+
+/// What a box holds in `a`, looked at from outside: looking is a step as well.
+fn seen(stage: &Stage) -> String {
+    let copy = stage.ok(&["fork", &stage.id]);
+    let text = stage.sh_in(&copy, "cat a");
+    stage.ok(&["kill", &copy]);
+    text.replace('\n', " ")
+}
+
+#[test]
+fn a_box_jumps_back_and_forth_and_what_is_exported_is_what_led_to_its_state() {
+    for recording in ["steps", "snapshots"] {
+        for stage in Stage::each(&["--record", recording]) {
+            for word in ["one", "two", "three"] {
+                stage.sh(&format!("echo {word} >> a"));
+            }
+            let what = format!("{:?}, {recording}", stage.house.mode);
+            for (step, expected) in
+                [("1", "one"), ("3", "one two three"), ("2", "one two"), ("3", "one two three")]
+            {
+                stage.ok(&["jump", &stage.id, step]);
+                assert_eq!(seen(&stage), expected, "{what}: step {step}");
+            }
+            stage.sh("echo four >> a");
+            let trajectory = exported(&stage);
+            let shell = |step: &Value| step["params"]["shell"].as_str().expect("a line").to_owned();
+            let lines: Vec<String> =
+                trajectory["steps"].as_array().expect("steps").iter().map(shell).collect();
+            let expected = ["one", "two", "three", "four"].map(|word| format!("echo {word} >> a"));
+            assert_eq!(lines, expected, "{what}");
+            assert_eq!(stage.ok(&["replay", "--of", &stage.id, "--quiet"]), "the same, 4 steps", "{what}");
+        }
+    }
+}
+
+#[test]
+fn steps_after_a_restore_stand_on_its_snapshot() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one >> a");
+        let snapshot = stage.snapshot();
+        stage.sh("echo two >> a");
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        for word in ["three", "four"] {
+            stage.sh(&format!("echo {word} >> a"));
+        }
+        stage.ok(&["jump", &stage.id, "3"]);
+        assert_eq!(seen(&stage), "one three", "{:?}", stage.house.mode);
+        assert_eq!(stage.ok(&["replay", "--of", &stage.id, "--quiet"]), "the same, 1 step");
+        stage.ok(&["jump", &stage.id, "2"]);
+        assert_eq!(seen(&stage), "one two", "{:?}", stage.house.mode);
+        stage.ok(&["snapshots", "remove", &snapshot]);
+        let sentence = stage.refused(&["jump", &stage.id, "4"]);
+        assert!(sentence.contains("step 4") && sentence.contains(&snapshot), "{sentence}");
+        assert_eq!(seen(&stage), "one two", "{:?}: it cost the box nothing", stage.house.mode);
+    }
+}
+
+/// Runs a line that does not end, and sends the program a signal as soon as it has begun.
+fn broken_off(stage: &Stage, line: &str, signal: &str) {
+    let mut glass = stage.house.glass(&["exec", &stage.id, "--shell", "--", line]);
+    let mut glass = glass.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut output = std::io::BufReader::new(glass.stdout.take().expect("it is a pipe"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("it writes a line");
+    assert_eq!(first, "here\n", "{:?}", stage.house.mode);
+    let sent = Command::new("kill").args([signal, &glass.id().to_string()]).status();
+    assert!(sent.expect("it can be sent").success(), "{:?}", stage.house.mode);
+    glass.wait().expect("it ends");
+}
+
+#[test]
+fn commands_that_somebody_ended_are_ended_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        broken_off(&stage, "echo here; exec sleep 1000", "-INT");
+        broken_off(&stage, "echo here; trap '' INT TERM; exec sleep 1000", "-KILL");
+        stage.sh("echo after");
+        let begun = std::time::Instant::now();
+        let (code, out, told) = stage.house.run(&["replay", "--of", &stage.id]);
+        assert_eq!((code, out.trim_end()), (0, "the same, 3 steps"), "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("step 1 was ended as on record"), "{:?}: {told}", stage.house.mode);
+        assert!(told.contains("step 2 was ended as on record"), "{:?}: {told}", stage.house.mode);
+        assert!(begun.elapsed().as_secs() < 500, "{:?}: it waited for the command", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_box_that_was_stopped_and_started_is_so_again() {
+    for stage in Stage::each(&["--deterministic"]) {
+        // Numbers of processes tell how many there were before.
+        let line = "echo x >> a; sh -c 'echo $$'";
+        let first = stage.sh(line);
+        stage.sh("true");
+        stage.ok(&["stop", &stage.id]);
+        stage.ok(&["start", &stage.id]);
+        let second = stage.sh(line);
+        let trajectory = exported(&stage);
+        assert_eq!(trajectory["steps"][2]["restarts"], 1, "{:?}: {first}, {second}", stage.house.mode);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &run, "--quiet"]), "the same, 3 steps", "{:?}", stage.house.mode);
+        assert_eq!(living(&stage), 1, "{:?}: the box of a replay goes with it", stage.house.mode);
+    }
+}
+
+#[test]
+fn what_knowlyr_wrote_to_files_replays_unchanged() {
+    for stage in Stage::each(&[]) {
+        let call = json!({ "path": "d/a.txt", "content": "hi\n" });
+        let steps = |answer: &str| {
+            json!({ "steps": [
+                { "tool_name": "file_write", "params": call, "expected_output": answer },
+                { "tool_name": "file_read", "params": { "path": "d/a.txt" }, "expected_output": "hi" },
+            ], "metadata": {} })
+        };
+        let run = file(&stage, "a.json", &steps("已写入 3 字节到 d/a.txt").to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 2 steps"), "{:?}: {said}", stage.house.mode);
+        assert!(said.contains("ignored: knowlyr-answers in 1 place"), "{:?}: {said}", stage.house.mode);
+        // The number and the path still count.
+        for other in ["已写入 4 字节到 d/a.txt", "已写入 3 字节到 d/b.txt"] {
+            let run = file(&stage, "other.json", &steps(other).to_string());
+            assert_eq!(stage.house.run(&["replay", &run, "--quiet"]).0, 3, "{:?}: {other}", stage.house.mode);
+        }
+        let history = json!([
+            { "step": 1, "tool": "file_write", "params": call, "output": "已写入 3 字节到 d/a.txt", "exit_code": 0 },
+            { "step": 2, "tool": "shell", "params": { "command": "cat d/a.txt; exit 3" }, "output": "hi\n", "exit_code": 3 },
+        ]);
+        let run = file(&stage, "d.json", &history.to_string());
+        let said = stage.ok(&["replay", &run, "--quiet"]);
+        assert!(said.ends_with("the same, 2 steps"), "{:?}: {said}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_trajectory_that_was_taken_in_is_replayed_as_its_file_is() {
+    for stage in Stage::each(&[]) {
+        let knowlyr = json!({ "steps": [
+            { "tool_name": "shell", "params": { "command": "echo hi > x.txt; cat x.txt" }, "expected_output": "hi" },
+            { "tool_name": "shell", "params": { "command": "echo not compared" }, "expected_output": null },
+            { "tool_name": "think", "params": {}, "expected_output": null },
+        ], "metadata": { "agent": "x", "model": "m", "more": 1 } });
+        let run = file(&stage, "trajectory.json", &knowlyr.to_string());
+        let (code, id, told) = stage.house.run(&["trajectory", "import", &run]);
+        assert_eq!((code, told.as_str()), (0, ""), "{:?}", stage.house.mode);
+        let id = id.trim_end();
+        let said = stage.ok(&["replay", "--of", id, "--quiet"]);
+        assert_eq!(said, stage.ok(&["replay", &run, "--quiet"]), "{:?}", stage.house.mode);
+        assert!(said.ends_with("the same, 3 steps"), "{:?}: {said}", stage.house.mode);
+        let back = stage.ok(&["trajectory", "export", id, "--format", "knowlyr-a"]);
+        assert_eq!(
+            serde_json::from_str::<Value>(&back).expect("it is JSON"),
+            knowlyr,
+            "{:?}",
+            stage.house.mode
+        );
+        // What looks like a secret is on no record, and that is told.
+        let token = json!({ "steps": [
+            { "tool_name": "shell", "params": { "command": format!("echo ghp_{}", "0123456789".repeat(4)) } },
+        ] });
+        let run = file(&stage, "token.json", &token.to_string());
+        let (code, _, told) = stage.house.run(&["trajectory", "import", &run]);
+        assert!(code == 0 && told.contains("lost: params"), "{:?}: {told}", stage.house.mode);
+    }
+}
+
+#[test]
+fn only_what_was_written_counts_if_that_is_asked_for() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo one; date +%s%N > a");
+        let (code, out, err) = stage.house.run(&["replay", "--of", &stage.id, "--quiet"]);
+        assert_eq!(code, 3, "{:?}: {out}{err}", stage.house.mode);
+        assert!(out.contains("files, /workspace/a"), "{:?}: {out}", stage.house.mode);
+        let said = stage.ok(&["replay", "--of", &stage.id, "--quiet", "--output-only"]);
+        assert_eq!(said, "the same, 1 step", "{:?}", stage.house.mode);
+        let mut trajectory = exported(&stage);
+        trajectory["steps"][0]["observed"]["output"] = json!("two\n");
+        // What the box began with counts for nothing then.
+        trajectory["base"]["digest"] = json!("glasshouse-tree-v1:0");
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, out, _) = stage.house.run(&["replay", &run, "--quiet", "--output-only"]);
+        assert!(code == 3 && out.contains("step 1 differs: output"), "{:?}: {out}", stage.house.mode);
     }
 }

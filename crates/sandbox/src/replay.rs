@@ -12,21 +12,28 @@
 //! a tool of the box, by whatever name its recorder had for it. What the record does not hold cannot be done again, and
 //! is refused by name: values of variables, and what was copied in from outside and was too large to be kept.
 
+mod asked;
+mod ending;
+mod jump;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
-use glasshouse_protocol::{Code, ContextSpec, ExecSpec, Program, TtySize};
+use glasshouse_protocol::{Code, ContextSpec, Program};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, Step, Strictness, Trajectory,
+    Comparer, Divergence, FromTrace, Ignored, Observed, RESTARTS, SIGNALS_BEFORE, Step, Strictness,
+    Trajectory, UNREADABLE,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
+use self::asked::{FileStep, exec_of};
+use self::ending::{Ending, is_ended_by_others, signals};
+pub use self::jump::Jumped;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{FILE_STEP, tree};
+use crate::files::FILE_STEP;
 use crate::limits::{MEMORY_BYTES, PIDS, REDACT_PATTERNS};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, new_id};
@@ -110,7 +117,12 @@ impl Ground {
             surround(&mut spec, &base.extra);
         }
         let task = trajectory.task.as_ref();
-        if let Some(task) = task
+        // Steps after a restore stand on that snapshot, whatever the box was made for.
+        let restored = trajectory
+            .base
+            .as_ref()
+            .is_some_and(|base| base.digest.is_none() && base.image.starts_with("snapshot:"));
+        if let Some(task) = task.filter(|_| !restored)
             && let (Some(repo), Some(commit)) = (&task.repo, &task.commit)
         {
             let dir = task.extra.get("dir").and_then(Value::as_str).map(str::to_owned);
@@ -196,7 +208,10 @@ impl Beginning {
 
 /// A trajectory that is being replayed in a box.
 pub struct Replay<'a> {
+    house: Sandboxes,
     sandbox: Sandbox,
+    /// The commands in the background, by their steps.
+    background: BTreeMap<usize, u64>,
     trajectory: &'a Trajectory,
     options: ReplayOptions,
     comparer: Comparer,
@@ -245,7 +260,9 @@ impl Sandboxes {
         check(sandbox, &trajectory.steps[..options.steps_of(trajectory)])?;
         // What the box did before is no part of this.
         let record = Record::open_at_end(self, sandbox.id())?;
-        Ok(Replay { sandbox: sandbox.clone(), trajectory, options, comparer, record, replayed })
+        let (house, sandbox) = (self.clone(), sandbox.clone());
+        let background = BTreeMap::new();
+        Ok(Replay { house, sandbox, background, trajectory, options, comparer, record, replayed })
     }
 }
 
@@ -253,8 +270,9 @@ impl Sandboxes {
 fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
     let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
     for (index, step) in steps.iter().enumerate() {
-        let name = tools::canonical(&step.tool, Value::Null).0;
+        let name = tools::canonical(&step.tool, Value::Object(step.params.clone())).0;
         let possible = match step.tool.as_str() {
+            _ if step.extra.contains_key(UNREADABLE) => Err(unreadable(&step.extra[UNREADABLE])),
             "exec" => exec_of(&step.params).map(drop),
             FILE_STEP => FileStep::of(&step.params).map(drop),
             tool if tools::is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
@@ -267,7 +285,7 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };
-        possible.map_err(|e| {
+        possible.and_then(|()| done_besides(step)).map_err(|e| {
             let step = match step.tool.as_str() {
                 tool @ ("exec" | FILE_STEP) => format!("step {} ({tool}):", index + 1),
                 _ => format!("step {}", index + 1),
@@ -276,6 +294,21 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Refuses what was done beside a step, if nobody understands it.
+fn done_besides(step: &Step) -> Result<()> {
+    Ending::of(step)?;
+    signals(step.extra.get(SIGNALS_BEFORE)).map(drop)
+}
+
+/// That nobody knows what a step was asked for.
+fn unreadable(why: &Value) -> Error {
+    let why = why.as_str().unwrap_or("nobody says why");
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("cannot be done again: what it was asked for cannot be read ({why})"),
+    )
 }
 
 impl Replay<'_> {
@@ -305,19 +338,31 @@ impl Replay<'_> {
     /// Does a step. What was seen of it; `None` if there is nothing to be done in a box.
     async fn step(&mut self, number: usize, step: &Step) -> Result<Option<Observed>> {
         let failed = |e: Error| Error::new(e.kind(), format!("step {number} ({}): {e}", step.tool));
-        self.contexts(step).await.map_err(failed)?;
+        self.before(step).await.map_err(failed)?;
+        let ending = Ending::of(step).map_err(failed)?;
         match step.tool.as_str() {
-            "exec" => self.exec(&step.params).await.map_err(failed)?,
+            "exec" => self.exec(number, step, &ending).await.map_err(failed)?,
             FILE_STEP => self.file(&step.params).await.map_err(failed)?,
             tool => {
                 if tools::is_no_action(tool) {
                     return Ok(None);
                 }
-                self.sandbox.tool(tool, Value::Object(step.params.clone())).await.map_err(failed)?;
+                self.tool(tool, step, &ending).await.map_err(failed)?;
             }
         }
+        if let Some(words) = ending.words() {
+            let what = "what it had done by then is a matter of time";
+            self.replayed.notes.push(format!("step {number} was ended as on record, {words}: {what}"));
+        }
         match self.record.catch_up()? {
-            Some(step) => Ok(Some(step.observed)),
+            Some(Step { mut observed, .. }) => {
+                // Who ended it was somebody else then.
+                let expected = step.observed.end.as_ref();
+                if is_ended_by_others(expected) && is_ended_by_others(observed.end.as_ref()) {
+                    observed.end = expected.cloned();
+                }
+                Ok(Some(observed))
+            }
             None => {
                 let message = format!("step {number} ({}) is not on the record of the box", step.tool);
                 Err(Error::new(ErrorKind::Failed, message))
@@ -325,23 +370,70 @@ impl Replay<'_> {
         }
     }
 
-    async fn exec(&self, params: &Map<String, Value>) -> Result<()> {
-        let (spec, stdin) = exec_of(params)?;
+    /// A call of a tool, and of what it runs what was done to that.
+    async fn tool(&self, tool: &str, step: &Step, ending: &Ending) -> Result<()> {
+        let call = self.sandbox.tool(tool, Value::Object(step.params.clone()));
+        if ending.is_none() {
+            return call.await.map(drop);
+        }
+        let first = self.next_exec().await?;
+        tokio::select! {
+            done = call => done.map(drop),
+            () = ending.execute(&self.sandbox, first) => Ok(()),
+        }
+    }
+
+    /// The number that the next command will have, or a lower one that nobody has.
+    async fn next_exec(&self) -> Result<u64> {
+        Ok(self.sandbox.execs().await?.iter().map(|exec| exec.exec + 1).max().unwrap_or_default())
+    }
+
+    async fn exec(&mut self, number: usize, step: &Step, ending: &Ending) -> Result<()> {
+        let (spec, stdin) = exec_of(&step.params)?;
         let background = spec.background;
         if let Program::Code(code) = &spec.program {
             self.context(code).await?;
         }
         let exec = self.sandbox.exec(spec).await?;
-        if let Some(bytes) = stdin {
-            let input = exec.input();
-            // One that does not read it ends as it did before.
-            let _ = input.write(&bytes).await;
-            let _ = input.close().await;
+        let (input, id) = (exec.input(), exec.id());
+        let feed = async {
+            if let Some(bytes) = stdin {
+                // One that does not read it ends as it did before.
+                let _ = input.write(&bytes).await;
+                let _ = input.close().await;
+            }
+        };
+        if background {
+            self.background.insert(number, id);
+            feed.await;
+            return Ok(());
         }
-        if !background {
-            exec.collect().await;
+        // Who does not read what it is fed is ended all the same.
+        let done = async { tokio::join!(feed, exec.collect()) };
+        tokio::select! {
+            _ = done => {}
+            () = ending.execute(&self.sandbox, id) => {}
         }
         Ok(())
+    }
+
+    /// Does what was done to the box between a step and the one before it.
+    async fn before(&mut self, step: &Step) -> Result<()> {
+        let restarts = step.extra.get(RESTARTS).and_then(Value::as_u64).unwrap_or_default();
+        // Once is as good as twice.
+        if restarts > 0 {
+            self.house.stop(self.sandbox.id()).await?;
+            self.sandbox = self.house.start(self.sandbox.id()).await?;
+        }
+        for sent in signals(step.extra.get(SIGNALS_BEFORE))? {
+            let Some(exec) = sent.step.and_then(|step| self.background.get(&step)) else { continue };
+            // One that has ended by itself needs none.
+            let _ = match sent.signal {
+                9 => self.sandbox.kill_exec(*exec).await,
+                signal => self.sandbox.signal(*exec, signal, false).await,
+            };
+        }
+        self.contexts(step).await
     }
 
     /// Does to contexts what was done to them before a step.
@@ -404,120 +496,12 @@ impl Replay<'_> {
     }
 }
 
-/// What a caller did to files, as it is on record.
-enum FileStep<'a> {
-    Write { path: &'a str, content: Vec<u8>, mode: Option<u32>, parents: bool },
-    CopyIn { path: &'a str, archive: Vec<u8> },
-    Append { path: &'a str, content: Vec<u8> },
-    Mkdir { path: &'a str, parents: bool },
-    Move { from: &'a str, to: &'a str, overwrite: bool },
-    Remove { path: &'a str, recursive: bool },
-    Chmod { path: &'a str, mode: u32 },
-    Chown { path: &'a str, owner: Option<u32>, group: Option<u32> },
-}
-
-impl<'a> FileStep<'a> {
-    fn of(params: &'a Map<String, Value>) -> Result<FileStep<'a>> {
-        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
-        let flag = |name: &str| params.get(name).and_then(Value::as_bool).unwrap_or_default();
-        let number =
-            |name: &str| params.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-        let mode = number("mode");
-        let lost = || Error::new(ErrorKind::Unsupported, "the record does not hold what was written");
-        let content = || tree::content_of(params).ok_or_else(lost);
-        let path = text("path");
-        Ok(match text("op") {
-            "write" => {
-                let parents = params.get("parents").and_then(Value::as_bool).unwrap_or(true);
-                FileStep::Write { path, content: content()?, mode, parents }
-            }
-            "copy in" if params.contains_key("tree") => {
-                let invalid = |what: String| Error::new(ErrorKind::Invalid, what);
-                FileStep::CopyIn { path, archive: tree::archive_of(&params["tree"]).map_err(invalid)? }
-            }
-            "append" => FileStep::Append { path, content: content()? },
-            "mkdir" => FileStep::Mkdir { path, parents: flag("parents") },
-            "move" => FileStep::Move { from: text("from"), to: text("to"), overwrite: flag("overwrite") },
-            "remove" => FileStep::Remove { path, recursive: flag("recursive") },
-            "chmod" => FileStep::Chmod { path, mode: mode.unwrap_or_default() },
-            "chown" => FileStep::Chown { path, owner: number("owner"), group: number("group") },
-            other => {
-                let message =
-                    format!("{other:?} of {path} cannot be done again: the record does not hold the files");
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
-        })
-    }
-}
-
-/// How a box came to be in the state after one of its steps.
-#[derive(Debug, Clone, Default)]
-pub struct Jumped {
-    /// The snapshot that it was put on, if there was one.
-    pub snapshot: Option<String>,
-    /// How many steps were done again, if there was none.
-    pub again: usize,
-    /// The first of them that went another way.
-    pub divergence: Option<Divergence>,
-}
-
 impl Sandboxes {
     /// The trajectory that the record of a box is, and what could not be said in it.
     pub fn trajectory(&self, id: &str) -> Result<(Trajectory, Vec<String>)> {
         let mut record = Record::open(self, id)?;
         record.catch_up()?;
         Ok(record.steps.finish())
-    }
-
-    /// Puts a box into the state after one of its steps; 0 is what it began with.
-    pub async fn jump(&self, name: &str, step: u64) -> Result<Jumped> {
-        let info = self.info(name).await?;
-        if step == 0 {
-            self.reset(&info.id).await?;
-            return Ok(Jumped::default());
-        }
-        let (mut trajectory, numbers) = {
-            let mut record = Record::open(self, &info.id)?;
-            record.catch_up()?;
-            let numbers = record.steps.numbers().to_vec();
-            (record.steps.finish().0, numbers)
-        };
-        // A snapshot of a step holds its state, whatever was undone since.
-        if let Some(snapshot) = self.snapshot_of_step(&info.id, step).await? {
-            self.restore(&info.id, &snapshot).await?;
-            return Ok(Jumped { snapshot: Some(snapshot), ..Jumped::default() });
-        }
-        let Some(at) = numbers.iter().position(|number| *number == step) else {
-            let message = match info.recording != Recording::Commands {
-                true => format!(
-                    "box {} has no step {step} that led to its state; `glass log {}` shows its steps",
-                    info.id, info.id
-                ),
-                false => format!(
-                    "box {} does not record steps; make it with `--record steps`, or `--record snapshots`",
-                    info.id
-                ),
-            };
-            return Err(Error::new(ErrorKind::NotFound, message));
-        };
-        trajectory.steps.truncate(at + 1);
-        // What cannot be done again must not cost the box what it has.
-        check(&self.get(&info.id).await?, &trajectory.steps)?;
-        self.reset(&info.id).await?;
-        let sandbox = self.get(&info.id).await?;
-        let options = ReplayOptions::default();
-        let replayed = self.replay(&sandbox, &trajectory, options).await?.run(|_| {}).await?;
-        Ok(Jumped {
-            snapshot: None,
-            again: replayed.done,
-            divergence: replayed.divergences.into_iter().next(),
-        })
-    }
-
-    async fn snapshot_of_step(&self, id: &str, step: u64) -> Result<Option<String>> {
-        let snapshots = self.snapshots().await?;
-        let found = snapshots.into_iter().rev().find(|kept| kept.from == id && kept.step == Some(step));
-        Ok(found.map(|kept| kept.id))
     }
 
     /// Takes a trajectory in as the record of a box that is gone. Its id.
@@ -574,73 +558,10 @@ impl Record {
             self.steps.feed(&line.map_err(wrong)?).map_err(wrong)?;
         }
         self.position = reader.position();
-        let steps = self.steps.steps();
-        let new = (steps.len() > self.seen).then(|| steps.last().cloned()).flatten();
-        self.seen = steps.len();
+        let count = self.steps.count();
+        let new = (count > self.seen).then(|| self.steps.last().cloned()).flatten();
+        self.seen = count;
         Ok(new)
-    }
-}
-
-/// The command of a plain step, and what it is fed.
-fn exec_of(params: &Map<String, Value>) -> Result<(ExecSpec, Option<Vec<u8>>)> {
-    let invalid = |message: &str| Error::new(ErrorKind::Invalid, message.to_owned());
-    let program = match (params.get("argv"), params.get("shell"), params.get("code")) {
-        (None, None, Some(code)) => Program::Code(
-            serde_json::from_value(code.clone())
-                .map_err(|_| invalid("`code` has `context`, `language` and `code`"))?,
-        ),
-        (Some(argv), None, None) => {
-            let words = argv.as_array().and_then(|words| {
-                words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-            });
-            Program::Argv(words.ok_or_else(|| invalid("`argv` is a list of words"))?)
-        }
-        (None, Some(line), None) => {
-            Program::Shell(line.as_str().ok_or_else(|| invalid("`shell` is a line"))?.to_owned())
-        }
-        _ => return Err(invalid("a command has one of `argv`, `shell` and `code`")),
-    };
-    if let Some(bytes) = params.get("stdin_bytes_cut").and_then(Value::as_u64) {
-        let message = format!("cannot be done again: {bytes} bytes of what it was fed are not on record");
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
-    let number = |name: &str| params.get(name).and_then(Value::as_u64);
-    let rlimits = match params.get("rlimits") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(list) => serde_json::from_value(list.clone())
-            .map_err(|_| invalid("`rlimits` is a list of limits, each with `kind` and `value`"))?,
-    };
-    let tty = params.get("tty").and_then(|tty| {
-        let number = |name: &str| u16::try_from(tty.get(name)?.as_u64()?).ok();
-        Some(TtySize { rows: number("rows")?, cols: number("cols")? })
-    });
-    let stdin = params.get("stdin").map(bytes_of).transpose()?;
-    let spec = ExecSpec {
-        program,
-        cwd: text("cwd"),
-        user: text("user"),
-        stdin: stdin.is_some(),
-        tty,
-        timeout_ms: number("timeout_ms"),
-        grace_ms: number("grace_ms"),
-        output_bytes_max: number("output_bytes_max"),
-        rlimits,
-        background: params.get("background").and_then(Value::as_bool).unwrap_or_default(),
-        ..ExecSpec::default()
-    };
-    Ok((spec, stdin))
-}
-
-/// Text, or bytes in base64.
-fn bytes_of(value: &Value) -> Result<Vec<u8>> {
-    let invalid = || Error::new(ErrorKind::Invalid, "`stdin` is a text, or bytes as `base64`");
-    match value {
-        Value::String(text) => Ok(text.clone().into_bytes()),
-        value => {
-            let encoded = value.get("base64").and_then(Value::as_str).ok_or_else(invalid)?;
-            STANDARD.decode(encoded).map_err(|_| invalid())
-        }
     }
 }
 

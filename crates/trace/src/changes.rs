@@ -73,6 +73,10 @@ impl FileChange {
     /// The changes that a payload lists.
     pub fn read(payload: &Payload, blobs: &Blobs) -> Result<Vec<FileChange>> {
         let Some(head) = &payload.head else { return Ok(Vec::new()) };
+        if payload.truncated() {
+            let message = format!("read what a step changed: {} bytes are not on record", payload.bytes_cut);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         let bytes = blobs.read(head)?;
         serde_json::from_slice(&bytes)
             .map_err(|e| Error::new(ErrorKind::Corrupt, format!("read what a step changed: {e}")))

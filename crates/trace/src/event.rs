@@ -232,6 +232,9 @@ pub struct FileOperation {
     pub error: Option<String>,
 }
 
+/// What a file operation is called that is none: a trajectory that was taken in, whole.
+pub(crate) const DOCUMENT: &str = "import";
+
 /// What the first step stands on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Base {
@@ -344,6 +347,17 @@ pub struct UnknownEvent {
     pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
+/// What a payload holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Whatever a program wrote.
+    Bytes,
+    /// What a tool was asked for, or a whole trajectory, as JSON.
+    Params,
+    /// What a step changed, as JSON.
+    Changes,
+}
+
 impl Event {
     /// The version of the format that first had it.
     pub(crate) fn version(&self) -> u32 {
@@ -370,15 +384,22 @@ impl Event {
         }
     }
 
-    pub(crate) fn payloads_mut(&mut self) -> Vec<&mut Payload> {
+    /// The same, each with what it holds.
+    pub(crate) fn payloads_mut(&mut self) -> Vec<(Holds, &mut Payload)> {
+        let bytes = |payload| (Holds::Bytes, payload);
         match self {
-            Event::ExecEnded { stdout, stderr, .. } => vec![stdout, stderr],
-            Event::Stdin { payload, .. } | Event::Results { payload, .. } => vec![payload],
-            Event::File(file) => file.payload.iter_mut().collect(),
+            Event::ExecEnded { stdout, stderr, .. } => vec![bytes(stdout), bytes(stderr)],
+            Event::Stdin { payload, .. } | Event::Results { payload, .. } => vec![bytes(payload)],
+            Event::File(FileOperation { op, payload, .. }) => {
+                let holds = if op == DOCUMENT { Holds::Params } else { Holds::Bytes };
+                payload.iter_mut().map(|payload| (holds, payload)).collect()
+            }
             Event::Step(step) => {
                 let Step { params, output, stderr, state, .. } = &mut **step;
                 let changes = state.as_mut().and_then(|state| state.changes.as_mut());
-                [params.as_mut(), output.as_mut(), stderr.as_mut(), changes].into_iter().flatten().collect()
+                let written = output.iter_mut().chain(stderr).map(bytes);
+                let params = params.iter_mut().map(|params| (Holds::Params, params));
+                written.chain(params).chain(changes.map(|changes| (Holds::Changes, changes))).collect()
             }
             _ => Vec::new(),
         }

@@ -7,6 +7,7 @@
 //!
 //! It is a net for accidents. A program that wants to get a secret on record can always spell it otherwise.
 
+mod document;
 mod patterns;
 mod secrets;
 mod shapes;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
+pub(crate) use self::document::Document;
 pub use self::patterns::SecretPattern;
 use self::secrets::{Needle, Scratch};
 use crate::limits::SECRET_BYTES_MIN;

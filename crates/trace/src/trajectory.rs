@@ -17,9 +17,11 @@ mod detect;
 mod difference;
 mod fields;
 mod formats;
+mod imported;
 mod json;
 mod loss;
 mod model;
+mod past;
 mod problem;
 mod read;
 mod record;
@@ -35,13 +37,13 @@ pub use compare::{
     Aspect, Comparer, Difference, Divergence, Ignored, Place, Strictness, diff, diff_with_rules,
 };
 pub use formats::Format;
-pub use loss::Loss;
+pub use loss::{Loss, lost_on_record};
 pub use model::{
     Base, Change, FileChange, Observed, Outcome, Profile, Rule, StateAfter, Step, Task, Trajectory, VERSION,
 };
 pub use problem::Problem;
 pub use read::{Found, Trajectories, Validation, read_one, validate};
-pub use record::FromTrace;
+pub use record::{FromTrace, RESTARTS, SIGNALS, SIGNALS_BEFORE, Sent, UNREADABLE, Way};
 pub use schema::schema;
 pub use text::{Text, path_bytes, path_text};
 pub use write::{Shape, write};

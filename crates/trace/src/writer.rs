@@ -16,13 +16,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::blobs::{Blobs, create_dir};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::Event;
+use crate::event::{Event, Holds};
 use crate::hash::Hash;
 use crate::head::{self, Head};
 use crate::limits::{LOCK_PAUSE_MAX, Limits, TRACE_BYTES_RESERVE};
 use crate::line::{self, Prefix};
 use crate::payload::{Content, Payload};
-use crate::redaction::{Edges, Redaction, Redactor};
+use crate::redaction::{Document, Edges, Redaction, Redactor};
 use crate::tail::{self, TailError};
 
 /// The name of the file in the directory of a trace.
@@ -115,7 +115,7 @@ impl Writer {
     /// Looks through what a step changed, and stores it. It is the slowest part of its record, and need not wait until
     /// all of the step is known.
     pub(crate) fn settle_changes(&self, changes: Payload) -> Result<Settled> {
-        self.settle(changes).map(Settled)
+        self.settle(Holds::Changes, changes).map(Settled)
     }
 
     /// The same, waiting no longer than this for other writers. A step can have its changes from before.
@@ -164,8 +164,8 @@ impl Writer {
                 *text = redacted;
             }
         });
-        for payload in event.payloads_mut() {
-            *payload = self.settle(std::mem::take(payload))?;
+        for (holds, payload) in event.payloads_mut() {
+            *payload = self.settle(holds, std::mem::take(payload))?;
         }
         if let (Event::Step(step), Some(Settled(changes))) = (&mut event, changes)
             && let Some(state) = &mut step.state
@@ -181,7 +181,7 @@ impl Writer {
     }
 
     /// Turns the bytes of a payload into what a line can hold.
-    fn settle(&self, payload: Payload) -> Result<Payload> {
+    fn settle(&self, holds: Holds, payload: Payload) -> Result<Payload> {
         let mut head = in_memory(payload.head)?;
         let mut tail = in_memory(payload.tail)?;
         let kept = (head.len() + tail.len()) as u64;
@@ -192,8 +192,14 @@ impl Writer {
             head.append(&mut tail);
         }
         let cut = settled.bytes_cut > 0;
-        self.redact(&mut head, Edges { end_cut: cut, start_cut: false }, &mut settled.redacted);
-        self.redact(&mut tail, Edges { start_cut: cut, end_cut: false }, &mut settled.redacted);
+        match holds {
+            Holds::Params if !cut => self.redact_json(&mut head, Document::Theirs, &mut settled.redacted),
+            Holds::Changes if !cut => self.redact_json(&mut head, Document::Ours, &mut settled.redacted),
+            _ => {
+                self.redact(&mut head, Edges { end_cut: cut, start_cut: false }, &mut settled.redacted);
+                self.redact(&mut tail, Edges { start_cut: cut, end_cut: false }, &mut settled.redacted);
+            }
+        }
         // Only what was looked through may be cut further, else a cut could hide a secret from the search.
         settled.bytes_cut += bound(&mut head, &mut tail, self.limits.payload_bytes_max);
         settled.head = self.store(head)?;
@@ -203,6 +209,13 @@ impl Writer {
 
     fn redact(&self, bytes: &mut Vec<u8>, edges: Edges, count: &mut u64) {
         if let Some((redacted, found)) = self.redactor.replace(bytes, edges) {
+            *bytes = redacted;
+            *count += found;
+        }
+    }
+
+    fn redact_json(&self, bytes: &mut Vec<u8>, of: Document, count: &mut u64) {
+        if let Some((redacted, found)) = self.redactor.replace_in_json(bytes, of) {
             *bytes = redacted;
             *count += found;
         }

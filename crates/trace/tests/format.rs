@@ -8,7 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use glasshouse_protocol::{Code, Exit, ExitReport, Killer, Language, Program, Rlimit, RlimitKind, TtySize};
-use glasshouse_trace::trajectory::FromTrace;
+use glasshouse_trace::limits::Limits;
+use glasshouse_trace::trajectory::{FromTrace, Rule, Step, Task, Trajectory};
 use glasshouse_trace::{
     BoxCreated, Content, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader,
     Redaction, Settings, Writer, limits, verify,
@@ -341,4 +342,33 @@ fn the_end_of_a_trace_is_where_a_reader_of_all_of_it_stops() {
     let mut reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
     assert_eq!(reader.by_ref().count(), 2);
     assert_eq!(Reader::end_of(&home.dir()).unwrap(), reader.position());
+}
+
+/// A trajectory as a record, and back.
+fn taken_in(trajectory: &Trajectory, payload_bytes_max: usize) -> Trajectory {
+    let home = Home::new();
+    let limits = Limits { payload_bytes_max, ..Limits::default() };
+    let mut writer = Writer::open(Settings { limits, ..home.settings() }).unwrap();
+    for event in trajectory.to_events("abcd") {
+        writer.append(event).unwrap();
+    }
+    let reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    let mut steps = FromTrace::new(reader.blobs());
+    reader.for_each(|line| steps.feed(&line.unwrap()).unwrap());
+    steps.finish().0
+}
+
+#[test]
+fn a_trajectory_that_was_taken_in_comes_back() {
+    let rule = Rule { name: "edges".to_owned(), ..Rule::default() };
+    let task = Task { repo: Some("r".into()), commit: Some("c".into()), ..Task::default() };
+    let step = Step { tool: "shell".into(), thought: Some("why not".into()), ..Step::default() };
+    let trajectory =
+        Trajectory { task: Some(task), rules: vec![rule], steps: vec![step], ..Trajectory::default() };
+    assert_eq!(taken_in(&trajectory, Limits::default().payload_bytes_max), trajectory);
+    // Too long to be kept whole: what is read from the steps says less, and nothing that was not there.
+    let parts = taken_in(&trajectory, 50);
+    assert_eq!(parts.steps[0].observed.output, None);
+    assert_eq!(parts.base.and_then(|base| base.digest), None);
+    assert_eq!(parts.task.and_then(|task| task.repo), Some("r".to_owned()));
 }

@@ -7,7 +7,11 @@ mod home;
 use std::fs;
 
 use glasshouse_protocol::Program;
-use glasshouse_trace::{Event, ExecStarted, Payload, Writer};
+use glasshouse_trace::limits::Limits;
+use glasshouse_trace::trajectory::{FromTrace, Text, UNREADABLE};
+use glasshouse_trace::{
+    ChangeKind, Event, ExecStarted, FileChange, FileFacts, Payload, Reader, Settings, Step, StepState, Writer,
+};
 use home::{Home, ended, one_of_each_version};
 use proptest::prelude::*;
 
@@ -166,4 +170,68 @@ proptest! {
         writer.append(ended(1, &stdout, b"")).unwrap();
         assert_clean(&home, &[&secret]);
     }
+}
+
+/// A step with these parameters and one changed file, of owner 1000.
+fn step_with(params: serde_json::Value) -> Event {
+    let facts = FileFacts {
+        kind: "file".into(),
+        mode: "644".into(),
+        uid: 1000,
+        gid: 1000,
+        bytes: 1000,
+        text: Some("is 1000 true?\n".into()),
+        ..FileFacts::default()
+    };
+    let change = FileChange { path: "/true/1000".into(), change: ChangeKind::Added, now: Some(facts) };
+    let changes = Some(Payload::whole(serde_json::to_vec(&[change]).unwrap()));
+    let state = StepState { changed: 1, changes, ..StepState::default() };
+    Event::Step(Box::new(Step {
+        step: 1,
+        tool: Some("shell".into()),
+        params: Some(Payload::whole(params.to_string())),
+        state: Some(state),
+        ..Step::default()
+    }))
+}
+
+#[test]
+fn what_is_hidden_in_json_leaves_json() {
+    for secret in ["1000", "true", "added", "path", "file", "command"] {
+        let home = Home::new();
+        let mut writer = Writer::open(home.settings_hiding(&[secret.as_bytes()])).unwrap();
+        let params = serde_json::json!({ "command": "echo 1000 true", "timeout": 1000, "all": true });
+        writer.append(step_with(params)).unwrap();
+        let reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+        let mut steps = FromTrace::new(reader.blobs());
+        reader.for_each(|line| steps.feed(&line.unwrap()).unwrap());
+        let (trajectory, notes) = steps.finish();
+        let step = &trajectory.steps[0];
+        assert_eq!((notes.len(), step.params.len()), (0, 3), "{secret}: {notes:?} {step:?}");
+        assert_eq!(step.params["all"], true, "{secret}");
+        let change = &step.observed.state.as_ref().unwrap().changes[0];
+        assert_eq!((change.uid, change.bytes), (Some(1000), Some(1000)), "{secret}");
+        // Nothing that anybody has said holds it: words of the format and what was measured are all that does.
+        let said = [&change.path, change.text.as_ref().and_then(Text::as_str).unwrap()];
+        assert!(said.iter().all(|text| !text.contains(secret)), "{secret}: {said:?}");
+        let asked = serde_json::to_string(&step.params).unwrap().replace(":true", "");
+        assert!(!asked.contains(secret), "{secret}: {asked}");
+    }
+}
+
+#[test]
+fn a_list_that_cannot_be_read_spoils_only_its_step() {
+    let home = Home::new();
+    let limits = Limits { payload_bytes_max: 100, ..Limits::default() };
+    let mut writer = Writer::open(Settings { limits, ..home.settings_hiding(&[]) }).unwrap();
+    writer.append(step_with(serde_json::json!({ "command": "x".repeat(200) }))).unwrap();
+    let reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    let mut steps = FromTrace::new(reader.blobs());
+    reader.for_each(|line| steps.feed(&line.unwrap()).unwrap());
+    let (trajectory, notes) = steps.finish();
+    assert!(notes.iter().all(|note| note.contains("step 1") && note.contains("not on record")), "{notes:?}");
+    let step = &trajectory.steps[0];
+    assert_eq!((notes.len(), step.params.len()), (2, 0));
+    assert!(step.extra.contains_key(UNREADABLE), "{step:?}");
+    assert_eq!(step.observed.state.as_ref().unwrap().changes_cut, 1);
 }

@@ -295,13 +295,7 @@ fn what_is_lost_is_told_with_step_and_field() {
     check(
         "knowlyr-a.json",
         Format::KnowlyrD,
-        &[
-            (None, "agent"),
-            (None, "model"),
-            (None, "rules"),
-            (None, "extra.knowlyr-a"),
-            (Some(3), "extra.knowlyr-a"),
-        ],
+        &[(None, "agent"), (None, "model"), (None, "extra.knowlyr-a"), (Some(3), "extra.knowlyr-a")],
     );
     check(
         "knowlyr-d.json",

@@ -7,7 +7,7 @@ use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
 use glasshouse_trace::ErrorKind;
-use glasshouse_trace::trajectory::{Format, Shape, Trajectories, limits, read_one, validate, write};
+use glasshouse_trace::trajectory::{Format, Shape, Step, Trajectories, limits, read_one, validate, write};
 use serde_json::{Value, json};
 
 /// Mutated files that are tried of each fixture.
@@ -335,4 +335,26 @@ fn only_one_trajectory_means_one() {
     let error = read_one(line.repeat(2).as_bytes(), None).unwrap_err();
     assert!(error.message.contains("line 2"), "{}", error.message);
     assert!(read_one(line.as_bytes(), None).is_ok());
+}
+
+#[test]
+fn causes_in_a_circle_are_read_as_what_they_are_not() {
+    let run = |id: u64, cause: u64| json!({"id": id, "cause": cause, "source": "agent", "action": "run", "args": {"command": "ls"}});
+    let seen = |id: u64, cause: u64| json!({"id": id, "cause": cause, "source": "agent", "observation": "run", "content": "x", "extras": {}});
+    for (events, outputs) in [
+        // Itself, each other, and an answer before what it answers.
+        (json!([run(1, 1), seen(2, 2)]), vec![None]),
+        (json!([run(1, 2), seen(2, 1)]), vec![Some("x")]),
+        (json!([seen(1, 2), run(2, 1)]), vec![None]),
+        (json!([run(1, 2), run(2, 3), run(3, 1), seen(4, 3), seen(5, 3)]), vec![None, None, Some("x")]),
+    ] {
+        let bytes = events.to_string().into_bytes();
+        let (format, found) = read_one(&bytes[..], None).unwrap();
+        assert_eq!(format, Format::OpenHands, "{events}");
+        let output =
+            |step: &Step| step.observed.output.as_ref().and_then(|text| text.as_str().map(str::to_owned));
+        let read: Vec<Option<String>> = found.trajectory.steps.iter().map(output).collect();
+        assert_eq!(read, outputs.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>(), "{events}");
+        try_all(&bytes);
+    }
 }

@@ -9,7 +9,7 @@ use glasshouse_sandbox::{
     Beginning, ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec,
     ToolsSpec,
 };
-use glasshouse_trace::trajectory::{Format, Step, Strictness, Trajectory};
+use glasshouse_trace::trajectory::{Format, StateAfter, Step, Strictness, Trajectory};
 use serde_json::{Value, json};
 
 use super::create::{Made, make, remove};
@@ -36,7 +36,8 @@ Modes:
   serve    answer from the record without doing anything: a request a line on stdin, as JSON
            {\"tool\":…,\"params\":…}, an answer a line on stdout; one that differs from the
            recorded one at its place is an error, exit code 3
-  branch   do the first --until steps, and leave the box to you; prints its id
+  branch   do the first --until steps, and leave the box to you; prints its id. If the last of them
+           has a snapshot that is here (--record snapshots), the box is forked of that instead
 
 Examples:
   glass replay run.json
@@ -56,7 +57,7 @@ pub(crate) struct Replay {
     /// Replay in this box, as it is, and keep it
     #[arg(long, value_name = "ID")]
     #[arg(conflicts_with_all = [
-        "image", "runtime", "engine_runtime", "min_level", "name", "label", "read_only", "record", "redact", "deterministic", "memory",
+        "image", "runtime", "engine_runtime", "min_level", "name", "label", "read_only", "volume", "record", "redact", "deterministic", "memory",
         "cpu", "pids", "disk", "output", "ttl", "env", "cwd", "user", "repo", "commit", "setup", "test", "repo_dir",
         "without_tool", "tool_file",
     ])]
@@ -113,6 +114,9 @@ impl Replay {
             return serve(&trajectory, self.until);
         }
         let mut signals = Signals::of(Part::default())?;
+        if let Some(code) = self.fork_of_step(global, &house, &trajectory, &mut signals).await? {
+            return Ok(code);
+        }
         let (made, own) = self.ground(global, &house, &trajectory, &mut signals).await?;
         let sandbox = match made {
             Made::Box(sandbox) => sandbox,
@@ -172,6 +176,49 @@ impl Replay {
         }
     }
 
+    /// A box on the snapshot of the last step that is asked for, if there is one here and nothing else is needed.
+    async fn fork_of_step(
+        &self,
+        global: &Global,
+        house: &Sandboxes,
+        trajectory: &Trajectory,
+        signals: &mut Signals,
+    ) -> Result<Option<i32>> {
+        let steps = self.until.unwrap_or(trajectory.steps.len());
+        let wanted = self.mode == Mode::Branch && self.on.is_none() && self.the_box.image()?.is_none();
+        let last = trajectory.steps[..steps].last().filter(|_| wanted && self.task.is_empty());
+        let Some((state, snapshot)) = last.and_then(state_kept) else { return Ok(None) };
+        let spec = match Ground::of(trajectory, self.asked()?)? {
+            Ground::Box(spec) | Ground::Task(spec, _) => *spec,
+        };
+        let sandbox = match make_like(house, &spec, &state.digest, snapshot, signals).await {
+            Ok(Some(Made::Box(sandbox))) => sandbox,
+            Ok(Some(Made::Stopped(signal))) => return Ok(Some(signal_code(signal))),
+            // Doing the steps again needs no snapshot, and says what is wrong with the rest.
+            Ok(None) | Err(_) => return Ok(None),
+        };
+        let note = format!("no step was done again: the state after step {steps} was here");
+        let replayed = Replayed { total: trajectory.steps.len(), notes: vec![note], ..Replayed::default() };
+        match global.json {
+            true => output::print_json(&report_json(&replayed, Some(sandbox.id())))?,
+            false => {
+                global.say(&format!("{}; the box is yours", replayed.notes[0]));
+                output::print([sandbox.id()])?;
+            }
+        }
+        Ok(Some(0))
+    }
+
+    /// What was said of the box.
+    fn asked(&self) -> Result<SandboxSpec> {
+        let mut spec = self.the_box.spec()?;
+        spec.env = self.surroundings.variables()?;
+        spec.cwd.clone_from(&self.surroundings.cwd);
+        spec.user.clone_from(&self.surroundings.user);
+        spec.tools = self.tools.clone().spec()?;
+        Ok(spec)
+    }
+
     /// The box to replay in, and whether we made it.
     async fn ground(
         &self,
@@ -183,11 +230,7 @@ impl Replay {
         if let Some(on) = &self.on {
             return Ok((Made::Box(global.connect(on).await?), false));
         }
-        let mut spec = self.the_box.spec()?;
-        spec.env = self.surroundings.variables()?;
-        spec.cwd.clone_from(&self.surroundings.cwd);
-        spec.user.clone_from(&self.surroundings.user);
-        spec.tools = self.tools.clone().spec()?;
+        let mut spec = self.asked()?;
         if self.mode == Mode::Verify {
             spec.owner = Some(std::process::id());
         }
@@ -225,6 +268,14 @@ impl Replay {
         };
         Ok((made, true))
     }
+}
+
+/// The state after a step, and its snapshot, if that is all there was: processes are in no snapshot.
+fn state_kept(step: &Step) -> Option<(&StateAfter, &str)> {
+    let state = step.observed.state.as_ref()?;
+    let alone = state.processes.as_ref().is_none_or(Vec::is_empty);
+    let snapshot = state.snapshot.as_deref().filter(|_| alone && !state.racy && !state.at_work)?;
+    Some((state, snapshot))
 }
 
 /// What a fresh box begins with, where that is not its image.
@@ -339,8 +390,13 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 /// Answers from the record.
 fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
     let mut input = io::stdin().lock();
-    let steps = trajectory.steps.iter().take(until.unwrap_or(usize::MAX));
-    let mut steps = steps.enumerate();
+    let steps = &trajectory.steps[..until.unwrap_or(trajectory.steps.len())];
+    let end = match until {
+        Some(until) if until < trajectory.steps.len() => format!("`--until {until}` ends here"),
+        _ => "the record ends here".to_owned(),
+    };
+    let over = (steps.len() + 1, end);
+    let mut steps = steps.iter().enumerate();
     loop {
         let mut line = Vec::new();
         let read = io::Read::take(&mut input, REQUEST_BYTES_MAX).read_until(b'\n', &mut line);
@@ -352,7 +408,7 @@ fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
         }
         let request: Value = serde_json::from_slice(&line).context("a request is a line of JSON")?;
         let answer = match steps.next() {
-            None => Err((trajectory.steps.len() + 1, "the record ends here".to_owned())),
+            None => Err(over.clone()),
             Some((index, step)) => match difference(step, &request) {
                 None => Ok(answer(step)),
                 Some(why) => Err((index + 1, why)),

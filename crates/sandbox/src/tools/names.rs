@@ -10,14 +10,31 @@ struct Alias {
     params: &'static [(&'static str, &'static str)],
     /// What theirs means without saying so.
     fill: &'static [(&'static str, Fill)],
-    /// Their parameters that change nothing in what is done, whatever they say or unless they say yes.
+    /// Their parameters that change nothing in what is done, as long as they say this.
     idle: &'static [(&'static str, Idle)],
+    /// It is ours only if they say this.
+    when: Option<(&'static str, Option<&'static str>)>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Idle {
     Always,
     UnlessYes,
+    /// Nothing, or this number.
+    Number(i64),
+    /// Nothing, or this word.
+    Word(&'static str),
+}
+
+impl Idle {
+    fn is_met(self, said: &Value) -> bool {
+        match self {
+            Idle::Always => true,
+            Idle::UnlessYes => *said == json!(false),
+            Idle::Number(number) => said.is_null() || *said == json!(number),
+            Idle::Word(word) => said.is_null() || *said == json!(word),
+        }
+    }
 }
 
 /// What OpenHands says beside a command: who looks at it, and that it is one and no keys for the last one.
@@ -32,6 +49,47 @@ const BESIDE_A_COMMAND: &[(&str, Idle)] = &[
     ("reset", Idle::UnlessYes),
 ];
 
+/// What OpenHands says beside a file: all of it, unless it says otherwise.
+const BESIDE_A_FILE: &[(&str, Idle)] = &[
+    ("start", Idle::Number(0)),
+    ("end", Idle::Number(-1)),
+    ("impl_source", Idle::Always),
+    ("security_risk", Idle::Always),
+    ("view_range", Idle::Word("")),
+];
+
+/// What it says beside an edit: what other edits than this one need.
+const BESIDE_AN_EDIT: &[(&str, Idle)] = &[
+    ("start", Idle::Number(1)),
+    ("end", Idle::Number(-1)),
+    ("content", Idle::Word("")),
+    ("file_text", Idle::Word("")),
+    ("insert_line", Idle::Word("")),
+    ("impl_source", Idle::Always),
+    ("security_risk", Idle::Always),
+    ("command", Idle::Word("str_replace")),
+];
+
+const BESIDE_A_NEW_FILE: &[(&str, Idle)] = &[
+    ("start", Idle::Number(1)),
+    ("end", Idle::Number(-1)),
+    ("content", Idle::Word("")),
+    ("old_str", Idle::Word("")),
+    ("new_str", Idle::Word("")),
+    ("insert_line", Idle::Word("")),
+    ("impl_source", Idle::Always),
+    ("security_risk", Idle::Always),
+    ("command", Idle::Word("create")),
+];
+
+const BESIDE_CODE: &[(&str, Idle)] = &[
+    ("confirmation_state", Idle::Always),
+    ("hidden", Idle::Always),
+    ("include_extra", Idle::Always),
+    ("kernel_init_code", Idle::Word("")),
+    ("security_risk", Idle::Always),
+];
+
 #[derive(Clone, Copy)]
 enum Fill {
     Text(&'static str),
@@ -39,7 +97,7 @@ enum Fill {
 }
 
 const fn alias(theirs: &'static str, ours: &'static str) -> Alias {
-    Alias { theirs, ours, params: &[], fill: &[], idle: &[] }
+    Alias { theirs, ours, params: &[], fill: &[], idle: &[], when: None }
 }
 
 const ALIASES: &[Alias] = &[
@@ -66,6 +124,19 @@ const ALIASES: &[Alias] = &[
     alias("delete_file", "file_delete"),
     alias("ipython", "python"),
     alias("finish", "submit"),
+    Alias { idle: BESIDE_A_FILE, ..alias("read", "file_read") },
+    Alias { idle: BESIDE_A_FILE, ..alias("write", "file_write") },
+    // Three things by one name: a text for another, a new file, and (in knowlyr's records) a whole one. What a model was
+    // asked to work in, lines put between others, and taking an edit back are none of ours.
+    Alias {
+        idle: BESIDE_AN_EDIT,
+        when: Some(("command", Some("str_replace"))),
+        ..alias("edit", "file_edit")
+    },
+    Alias { idle: BESIDE_A_NEW_FILE, when: Some(("command", Some("create"))), ..alias("edit", "file_write") },
+    Alias { when: Some(("command", None)), ..alias("edit", "file_write") },
+    // It had one interpreter for all calls; ours has a fresh one for each.
+    Alias { idle: BESIDE_CODE, ..alias("run_ipython", "python") },
 ];
 
 /// Names that others have for parameters of our tools, whatever the tool was called.
@@ -104,18 +175,20 @@ const PARAMS: &[(&str, &[(&str, &str)])] = &[
 /// Names that are in no table, and parameters that are no object, stay as they are. So does a parameter whose own name
 /// is given as well: then nobody can know which of the two was meant, and the check of parameters says so.
 pub fn canonical(name: &str, params: Value) -> (String, Value) {
-    let alias = ALIASES.iter().find(|alias| alias.theirs == name);
+    let says = |name: &str| params.get(name).filter(|said| !said.is_null()).map(Value::as_str);
+    let fits = |(name, word): (&str, Option<&str>)| says(name) == word.map(Some);
+    let alias = ALIASES.iter().find(|alias| alias.theirs == name && alias.when.is_none_or(fits));
     let ours = alias.map_or(name, |alias| alias.ours);
     let Value::Object(mut params) = params else { return (ours.to_owned(), params) };
+    for (theirs, idle) in alias.map_or(&[][..], |alias| alias.idle) {
+        if params.get(*theirs).is_some_and(|said| idle.is_met(said)) {
+            params.remove(*theirs);
+        }
+    }
     let renames = alias.map_or(&[][..], |alias| alias.params);
     let common = PARAMS.iter().find(|(tool, _)| *tool == ours).map_or(&[][..], |(_, renames)| *renames);
     for (theirs, own) in renames.iter().chain(common) {
         rename(&mut params, theirs, own);
-    }
-    for (theirs, idle) in alias.map_or(&[][..], |alias| alias.idle) {
-        if *idle == Idle::Always || params.get(*theirs) == Some(&json!(false)) {
-            params.remove(*theirs);
-        }
     }
     for (own, fill) in alias.map_or(&[][..], |alias| alias.fill) {
         let value = match fill {
@@ -215,6 +288,36 @@ mod tests {
             "search",
             json!({"file_pattern": "*.rs", "path": "src", "pattern": "", "files_only": true}),
         );
+    }
+
+    #[test]
+    fn actions_of_openhands_become_ours_where_we_have_the_same() {
+        let read = json!({"path": "a", "start": 0, "end": -1, "impl_source": "default", "view_range": null});
+        check("read", read, "file_read", json!({"path": "a"}));
+        let part = json!({"path": "a", "start": 3, "end": -1});
+        check("read", part, "file_read", json!({"path": "a", "start": 3}));
+        let write = json!({"path": "a", "content": "x", "start": 0, "end": -1});
+        check("write", write, "file_write", json!({"path": "a", "content": "x"}));
+        let edit = json!({
+            "path": "a", "command": "str_replace", "old_str": "x", "new_str": "y", "file_text": null,
+            "insert_line": null, "content": "", "start": 1, "end": -1, "impl_source": "oh_aci",
+        });
+        check("edit", edit, "file_edit", json!({"path": "a", "old": "x", "new": "y"}));
+        let new =
+            json!({"path": "a", "command": "create", "file_text": "x", "old_str": null, "new_str": null});
+        check("edit", new, "file_write", json!({"path": "a", "content": "x"}));
+        check(
+            "edit",
+            json!({"path": "a", "content": "x"}),
+            "file_write",
+            json!({"path": "a", "content": "x"}),
+        );
+        for command in ["insert", "undo_edit", "view"] {
+            let other = json!({"path": "a", "command": command});
+            check("edit", other.clone(), "edit", other);
+        }
+        let code = json!({"code": "1", "include_extra": true, "kernel_init_code": ""});
+        check("run_ipython", code, "python", json!({"code": "1"}));
     }
 
     #[test]

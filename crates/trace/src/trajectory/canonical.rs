@@ -26,16 +26,27 @@ pub struct BuiltIn {
     pub pattern: &'static str,
     /// What stands in its place.
     replacement: Option<&'static str>,
+    /// Whether parts of the match, named with a dollar sign, stand in it.
+    expands: bool,
     /// Whether a match is noise after all.
     filter: Option<fn(&str) -> bool>,
 }
 
 const fn rule(name: &'static str, about: &'static str, pattern: &'static str) -> BuiltIn {
-    BuiltIn { name, about, on: true, pattern, replacement: None, filter: None }
+    BuiltIn { name, about, on: true, pattern, replacement: None, expands: false, filter: None }
 }
 
 /// The built-in rules, in the order in which they take places.
-pub const BUILT_IN: [BuiltIn; 12] = [
+pub const BUILT_IN: [BuiltIn; 13] = [
+    BuiltIn {
+        replacement: Some("wrote ${n} bytes to "),
+        expands: true,
+        ..rule(
+            "knowlyr-answers",
+            "the words in which knowlyr's `file_write` answers, for ours: 已写入 5 字节到 a.txt",
+            r"\A\s*已写入 (?P<n>\d+) 字节到 ",
+        )
+    },
     BuiltIn {
         replacement: Some(""),
         ..rule(
@@ -151,6 +162,7 @@ struct Active {
     name: String,
     regex: Regex,
     replacement: String,
+    expands: bool,
     filter: Option<fn(&str) -> bool>,
 }
 
@@ -164,6 +176,8 @@ pub(crate) struct Aside {
     pub(crate) end: usize,
     /// Where its replacement is.
     pub(crate) at: usize,
+    /// The replacement, if it is not the same for all places of the rule.
+    with: Option<String>,
 }
 
 /// A text without its noise.
@@ -220,6 +234,7 @@ impl Rules {
                 replacement: built_in
                     .replacement
                     .map_or_else(|| format!("<{}>", built_in.name), str::to_owned),
+                expands: built_in.expands,
                 filter: built_in.filter,
             });
         }
@@ -238,11 +253,17 @@ impl Rules {
             let found = rule.regex.captures_iter(text).filter_map(|captures| {
                 let part = NOISE.iter().find_map(|name| captures.name(name)).or_else(|| captures.get(0))?;
                 let keep = rule.filter.is_none_or(|filter| filter(part.as_str()));
+                let with = rule.expands.then(|| {
+                    let mut with = String::new();
+                    captures.expand(&rule.replacement, &mut with);
+                    with
+                });
                 (keep && !part.is_empty()).then_some(Aside {
                     rule: index,
                     start: part.start(),
                     end: part.end(),
                     at: 0,
+                    with,
                 })
             });
             let before = asides.len();
@@ -257,7 +278,7 @@ impl Rules {
         for aside in &mut asides {
             out.push_str(&text[at..aside.start]);
             aside.at = out.len();
-            out.push_str(&self.active[aside.rule].replacement);
+            out.push_str(aside.with.as_ref().unwrap_or(&self.active[aside.rule].replacement));
             at = aside.end;
         }
         out.push_str(&text[at..]);
@@ -306,7 +327,7 @@ fn own(rule: &Rule) -> Result<Active> {
         invalid(format!("the rule {:?} has the pattern {pattern:?}, which is none: {last}", rule.name))
     })?;
     let replacement = rule.replacement.clone().unwrap_or_else(|| format!("<{}>", rule.name));
-    Ok(Active { name: rule.name.clone(), regex, replacement, filter: None })
+    Ok(Active { name: rule.name.clone(), regex, replacement, expands: false, filter: None })
 }
 
 fn invalid(message: String) -> Error {
@@ -358,6 +379,7 @@ mod tests {
         check("[1] 4711\n[2]+ 12 x\n/proc/99/stat", "[1] <pids>\n[2]+ <pids> x\n/proc/<pids>/stat");
         check("on http://127.0.0.1:43211/ and [::]:60001", "on http://127.0.0.1:<ports>/ and [::]:<ports>");
         check("10%\r20%\r100% done\nnext\r\n", "100% done\nnext\r\n");
+        check("已写入 12 字节到 a/b.txt", "wrote 12 bytes to a/b.txt");
     }
 
     #[test]
@@ -387,6 +409,8 @@ mod tests {
             "  both ends  ",
             "9999-99-99",
             "3 items in 2 steps",
+            "said: 已写入 12 字节到 a",
+            "wrote 12 bytes to a\n",
             "1,234 ms.x y",
         ] {
             if text == "1,234 ms.x y" {

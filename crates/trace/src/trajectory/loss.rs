@@ -43,6 +43,15 @@ pub(crate) fn losses(format: Format, before: &Trajectory, after: &Trajectory) ->
     losses.found
 }
 
+/// What a record that a trajectory was taken in as does not give back.
+pub fn lost_on_record(before: &Trajectory, after: &Trajectory) -> Vec<Loss> {
+    let mut lost = losses(Format::Glasshouse, before, after);
+    for loss in &mut lost {
+        loss.why = "the record does not hold it as it was".to_owned();
+    }
+    lost
+}
+
 struct Losses {
     format: Format,
     step: Option<u64>,

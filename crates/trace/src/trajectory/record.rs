@@ -2,33 +2,77 @@
 //!
 //! Lines are fed one after the other, so that a replay can ask for each step as soon as it is on record. A command of a
 //! caller's and a call of a tool are steps; what a tool ran is a part of its call. Steps of a box that was put back
-//! to an earlier state are not part of what led to its last one: they are dropped, and the notes say so.
+//! to an earlier state are not part of what led to its last one, unless it went forth to them again ([`Past`]); the notes
+//! tell how many are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use glasshouse_protocol::{Exit, ExitReport, Program};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::imported;
 use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
+use super::past::{Past, Root};
 use super::text::Text;
 use crate::blobs::Blobs;
 use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
 use crate::event::{BoxCreated, ContextChange, Event, ExecStarted, StepState};
 use crate::line::Line;
 use crate::payload::Payload;
-use crate::{Error, ErrorKind, Result, event};
+use crate::{Result, event};
 
 /// Reads the lines of a trace as the steps of a trajectory.
 pub struct FromTrace {
     blobs: Blobs,
+    /// All but its steps, and what they stand on.
     trajectory: Trajectory,
-    /// The number on record of each step; 0 where there is none.
-    numbers: Vec<u64>,
+    past: Past,
     /// Commands whose end or step is still to come: where they are among the steps, if they are.
     open: BTreeMap<u64, Open>,
+    /// Those that ran when the box was put into another state: they belong to the one before.
+    cut_off: BTreeSet<u64>,
+    /// Where commands in the background are among the steps.
+    background: BTreeMap<u64, usize>,
     notes: Vec<String>,
-    /// What was done to contexts since the last step: a part of the next one.
+    /// What was done since the last step: a part of the next one.
+    before: Before,
+    /// It is the record of a trajectory that was taken in, and of no box.
+    is_imported: bool,
+    /// That trajectory.
+    imported: Option<Trajectory>,
+}
+
+/// What was done to a box between two steps, and has to be done again before the second one.
+#[derive(Default)]
+struct Before {
     contexts: Vec<ContextChange>,
+    /// How often the box was stopped and started.
+    restarts: u64,
+    /// Signals to commands in the background.
+    signals: Vec<Sent>,
+}
+
+/// A signal that a caller sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Its number.
+    pub signal: i32,
+    /// To a command in the background: the step that it was, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    /// To the command of the step itself: how long that had run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+}
+
+/// What led to the state after a step.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// The steps.
+    pub trajectory: Trajectory,
+    /// The snapshot that the box was put on before the first of them. None: they stand on what the box began with.
+    pub snapshot: Option<String>,
 }
 
 struct Open {
@@ -38,8 +82,9 @@ struct Open {
     /// How much of it is not on record.
     stdin_bytes_cut: u64,
     results: Option<Text>,
-    /// What was done to contexts since the step before.
-    contexts: Vec<ContextChange>,
+    before: Before,
+    /// What it was sent.
+    signals: Vec<Sent>,
     at: Option<usize>,
 }
 
@@ -49,26 +94,50 @@ impl FromTrace {
         FromTrace {
             blobs,
             trajectory: Trajectory::default(),
-            numbers: Vec::new(),
+            past: Past::default(),
             open: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
+            background: BTreeMap::new(),
             notes: Vec::new(),
-            contexts: Vec::new(),
+            before: Before::default(),
+            is_imported: false,
+            imported: None,
         }
     }
 
-    /// The steps so far.
-    pub fn steps(&self) -> &[Step] {
-        &self.trajectory.steps
+    /// How many steps there were so far.
+    pub fn count(&self) -> usize {
+        self.past.count()
     }
 
-    /// The number on record of each of them; 0 where there is none.
-    pub fn numbers(&self) -> &[u64] {
-        &self.numbers
+    /// The last step that led to where the box is.
+    pub fn last(&self) -> Option<&Step> {
+        self.past.last()
     }
 
     /// All of it, and what could not be said in it.
-    pub fn finish(self) -> (Trajectory, Vec<String>) {
-        (self.trajectory, self.notes)
+    pub fn finish(mut self) -> (Trajectory, Vec<String>) {
+        if let Some(whole) = self.imported {
+            return (whole, self.notes);
+        }
+        let undone = match self.past.undone() {
+            0 => None,
+            1 => Some("1 step is".to_owned()),
+            undone => Some(format!("{undone} steps are")),
+        };
+        let note = |undone| format!("{undone} not part of it: a reset or a restore undid them");
+        self.notes.extend(undone.map(note));
+        let (root, steps) = self.past.into_line();
+        (Trajectory { base: root.base, steps, ..self.trajectory }, self.notes)
+    }
+
+    /// All that led to the state after a step, whatever came later; if there is such a step.
+    pub fn finish_at(mut self, number: u64) -> Option<Way> {
+        if number == 0 || !self.past.go_to(number) {
+            return None;
+        }
+        let snapshot = self.past.root().snapshot.clone();
+        Some(Way { trajectory: self.finish().0, snapshot })
     }
 
     /// Takes the next line.
@@ -95,19 +164,18 @@ impl FromTrace {
                     open.results = Some(text);
                 }
             }
-            Event::Context(change) => self.contexts.push(change.clone()),
-            Event::Signal { .. }
-            | Event::File(_)
-            | Event::BoxEnded { .. }
-            | Event::Repaired { .. }
-            | Event::Unknown(_) => {}
+            Event::Context(change) => self.before.contexts.push(change.clone()),
+            Event::Signal { exec, signal } => self.signalled(line.time_ms, *exec, *signal),
+            Event::File(file) if self.is_imported => self.imported = imported::read(file, &self.blobs)?,
+            Event::File(_) | Event::BoxEnded { .. } | Event::Repaired { .. } | Event::Unknown(_) => {}
         }
         Ok(())
     }
 
     fn created(&mut self, created: &BoxCreated) {
         self.trajectory.id = Some(created.id.clone());
-        let base = self.trajectory.base.get_or_insert_default();
+        self.is_imported = created.runtime == imported::RUNTIME;
+        let base = self.past.root().base.get_or_insert_default();
         base.image.clone_from(&created.image);
         let BoxCreated { env_names, user, cwd, read_only, limits, forked_from, redact, .. } = created;
         let limits: BTreeMap<&String, u64> = limits.iter().map(|(name, limit)| (name, limit.value)).collect();
@@ -125,8 +193,8 @@ impl FromTrace {
     }
 
     fn base(&mut self, base: &event::Base) {
-        let into = self.trajectory.base.get_or_insert_default();
-        into.digest = Some(base.digest.clone());
+        let into = self.past.root().base.get_or_insert_default();
+        into.digest = Some(base.digest.clone()).filter(|digest| !digest.is_empty());
         let event::Base { deterministic, uncontrolled, task, .. } = base;
         self.trajectory.profile = Some(Profile {
             deterministic: *deterministic,
@@ -151,14 +219,27 @@ impl FromTrace {
             stdin: None,
             stdin_bytes_cut: 0,
             results: None,
-            contexts: std::mem::take(&mut self.contexts),
+            before: std::mem::take(&mut self.before),
+            signals: Vec::new(),
             at: None,
         };
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
-            open.at = Some(self.push(open.step(Observed::default()), 0));
+            let at = self.past.push(open.step(Observed::default()), 0);
+            self.background.insert(started.exec, at);
+            open.at = Some(at);
         }
         self.open.insert(started.exec, open);
+    }
+
+    fn signalled(&mut self, time_ms: u64, exec: u64, signal: i32) {
+        if let Some(at) = self.background.get(&exec) {
+            let step = self.past.place(*at);
+            self.before.signals.push(Sent { signal, step, after_ms: None });
+        } else if let Some(open) = self.open.get_mut(&exec) {
+            let after_ms = Some(time_ms.saturating_sub(open.time_ms));
+            open.signals.push(Sent { signal, step: None, after_ms });
+        }
     }
 
     fn ended(&mut self, exec: u64, report: &ExitReport, stdout: &Payload, stderr: &Payload) -> Result<()> {
@@ -182,43 +263,43 @@ impl FromTrace {
         if open.at.is_none() {
             let mut step = open.step(observed);
             step.duration_us = Some(report.wall_us);
-            open.at = Some(self.push(step, 0));
+            open.at = Some(self.past.push(step, 0));
             self.open.insert(exec, open);
         }
         Ok(())
     }
 
     fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
-        let state =
-            step.state.as_ref().map(|state| self.after(state, step.snapshot.as_deref())).transpose()?;
+        if step.exec.is_some_and(|exec| self.cut_off.remove(&exec)) {
+            return Ok(());
+        }
+        let state = step.state.as_ref().map(|state| self.after(step.step, state, step.snapshot.as_deref()));
         let open = step.exec.and_then(|exec| self.open.remove(&exec));
         let at = open.as_ref().and_then(|open| open.at);
         let Some(tool) = &step.tool else {
-            if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
-                self.numbers[at] = step.step;
-                self.trajectory.steps[at].observed.state = state;
+            if let Some(seen) = at.and_then(|at| self.past.number(at, step.step)) {
+                seen.observed.state = state;
             }
             return Ok(());
         };
-        let mut end = step.end.clone();
-        let mut extra = contexts_done(&std::mem::take(&mut self.contexts));
-        if let Some(at) = at.filter(|at| *at < self.trajectory.steps.len()) {
-            // It was run by the tool.
-            let ran = self.trajectory.steps.remove(at);
-            (end, extra) = (ran.observed.end, ran.extra);
-            self.numbers.remove(at);
-        }
-        let params = match &step.params {
-            Some(params) => self.params(params)?,
+        let mut extra = std::mem::take(&mut self.before).extra();
+        let params = match step.params.as_ref().map(|params| self.params(params)) {
             None => Map::new(),
+            Some(Ok(params)) => params,
+            Some(Err(why)) => {
+                let note = format!("what step {} was asked for cannot be read: {why}", step.step);
+                self.notes.push(note);
+                extra.insert(UNREADABLE.to_owned(), json!(why));
+                Map::new()
+            }
         };
         let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
         let observed = Observed {
-            output: Some(text(&step.output)?.unwrap_or(Text::Text(String::new()))),
+            output: text(&step.output)?,
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
             error: step.error.clone(),
-            end,
+            end: step.end.clone(),
             state,
             ..Observed::default()
         };
@@ -232,37 +313,40 @@ impl FromTrace {
             extra,
             ..Step::default()
         };
-        self.push(step_of, step.step);
+        match at {
+            None => drop(self.past.push(step_of, step.step)),
+            // It was run by the tool.
+            Some(at) => self.past.become_part(at, |ran| step_of.having_run(ran), step.step),
+        }
         Ok(())
     }
 
     /// The box is in the state after an earlier step, or in one that no step led to.
     fn state(&mut self, what: &str, snapshot: Option<&str>, step: Option<u64>) {
+        if what == "start" {
+            // Everybody who had run is gone.
+            self.background.clear();
+            self.before = Before { restarts: self.before.restarts + 1, ..Before::default() };
+        }
         if !matches!(what, "reset" | "restore") {
             return;
         }
-        let kept = match step {
-            Some(step) => self.numbers.iter().take_while(|&&number| number != 0 && number <= step).count(),
-            None => 0,
+        self.cut_off.extend(std::mem::take(&mut self.open).into_keys());
+        self.background.clear();
+        self.before = Before::default();
+        if step.is_some_and(|step| self.past.go_to(step)) {
+            return;
+        }
+        if let Some(step) = step {
+            self.notes.push(format!("the box was put back to step {step}, which is not on record"));
+        }
+        let mut base = Base {
+            image: snapshot.map_or_else(String::new, |id| format!("snapshot:{id}")),
+            ..self.past.root().base.clone().unwrap_or_default()
         };
-        let dropped = self.trajectory.steps.len() - kept;
-        self.trajectory.steps.truncate(kept);
-        self.numbers.truncate(kept);
-        self.open.retain(|_, open| open.at.is_none_or(|at| at < kept));
-        self.contexts.clear();
-        if dropped > 0 {
-            self.notes.push(format!("{dropped} steps are not part of it: a {what} undid them"));
-        }
-        if step.is_none() {
-            let image = snapshot.map_or_else(String::new, |id| format!("snapshot:{id}"));
-            self.trajectory.base = Some(Base { image, ..Base::default() });
-        }
-    }
-
-    fn push(&mut self, step: Step, number: u64) -> usize {
-        self.trajectory.steps.push(step);
-        self.numbers.push(number);
-        self.trajectory.steps.len() - 1
+        base.digest = None;
+        base.extra.remove("forked_from");
+        self.past.begin(Root { base: Some(base), snapshot: Some(snapshot.unwrap_or_default().to_owned()) });
     }
 
     /// What was kept of a payload, with a word where something is missing: it is the same word in another run.
@@ -280,21 +364,31 @@ impl FromTrace {
         Ok(Text::of(bytes))
     }
 
-    fn params(&self, payload: &Payload) -> Result<Map<String, Value>> {
-        let text = self.text(payload)?;
+    /// What a tool was asked for; or why that is not known any more.
+    fn params(&self, payload: &Payload) -> std::result::Result<Map<String, Value>, String> {
+        if payload.truncated() {
+            return Err(format!("{}{GAP}", payload.bytes_cut).replace(']', ""));
+        }
+        let text = self.text(payload).map_err(|e| format!("cannot {}", e.with_source()))?;
         match serde_json::from_slice(text.bytes()) {
             Ok(Value::Object(params)) => Ok(params),
-            _ => Err(Error::new(ErrorKind::Corrupt, "read the parameters of a step".to_owned())),
+            _ => Err("the record has no list of parameters there".to_owned()),
         }
     }
 
-    fn after(&self, state: &StepState, snapshot: Option<&str>) -> Result<StateAfter> {
-        let changes = match &state.changes {
-            Some(changes) => Recorded::read(changes, &self.blobs)?,
+    /// What a box was like after a step. A list that cannot be read is one that is not there: the digest still counts.
+    fn after(&mut self, step: u64, state: &StepState, snapshot: Option<&str>) -> StateAfter {
+        let listed = state.changes.as_ref().map(|changes| Recorded::read(changes, &self.blobs));
+        let changes = match listed {
             None => Vec::new(),
+            Some(Ok(changes)) => changes,
+            Some(Err(e)) => {
+                self.notes.push(format!("step {step}: cannot {}", e.with_source()));
+                Vec::new()
+            }
         };
         let changes_cut = state.changed.saturating_sub(changes.len() as u64);
-        Ok(StateAfter {
+        StateAfter {
             digest: state.digest.clone(),
             racy: state.racy,
             changes: changes.into_iter().map(change_of).collect(),
@@ -302,116 +396,16 @@ impl FromTrace {
             processes: Some(state.processes.clone()),
             at_work: state.at_work,
             snapshot: snapshot.map(str::to_owned),
-        })
-    }
-}
-
-impl Trajectory {
-    /// The trajectory as what a box of this id would have on record.
-    pub fn to_events(&self, id: &str) -> Vec<Event> {
-        let image = self.base.as_ref().map(|base| base.image.clone()).unwrap_or_default();
-        let extra = self.base.as_ref().map(|base| base.extra.clone()).unwrap_or_default();
-        let text = |name: &str| extra.get(name).and_then(Value::as_str).map(str::to_owned);
-        let limits = extra.get("limits").and_then(Value::as_object).into_iter().flatten();
-        let limit = |(name, value): (&String, &Value)| {
-            let mechanism = "imported".to_owned();
-            Some((name.clone(), event::LimitInForce { value: value.as_u64()?, mechanism }))
-        };
-        let words = [("agent", &self.agent), ("model", &self.model), ("trajectory", &self.id)];
-        let label = |(name, value): (&str, &Option<String>)| Some((name.to_owned(), value.clone()?));
-        let mut events = vec![Event::BoxCreated(BoxCreated {
-            id: id.to_owned(),
-            runtime: "imported".to_owned(),
-            level: "unknown".to_owned(),
-            image,
-            labels: words.into_iter().filter_map(label).collect(),
-            limits: limits.filter_map(limit).collect(),
-            user: text("user"),
-            cwd: text("cwd"),
-            read_only: extra.get("read_only").and_then(Value::as_bool).unwrap_or_default(),
-            forked_from: text("forked_from"),
-            redact: texts(extra.get("redact")),
-            ..BoxCreated::default()
-        })];
-        let digest = self.base.as_ref().and_then(|base| base.digest.clone());
-        let task = self.task.as_ref().and_then(|task| {
-            Some(event::BaseTask {
-                repo: task.repo.clone()?,
-                commit: task.commit.clone()?,
-                setup: task.setup.clone(),
-                test: task.test.clone(),
-                image: task.image.clone(),
-                dir: task.extra.get("dir").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            })
-        });
-        let profile = self.profile.clone().unwrap_or_default();
-        if digest.is_some() || task.is_some() || profile.deterministic {
-            events.push(Event::Base(event::Base {
-                digest: digest.unwrap_or_default(),
-                deterministic: profile.deterministic,
-                uncontrolled: profile.uncontrolled,
-                task,
-            }));
         }
-        events.extend(self.steps.iter().zip(1..).map(|(step, number)| step.to_event(number)));
-        events.push(Event::BoxEnded { why: "taken in from a file".to_owned() });
-        events
     }
 }
 
 impl Step {
-    fn to_event(&self, number: u64) -> Event {
-        let Observed { output, stderr, exit_code, error, end, state, .. } = &self.observed;
-        let payload = |text: &Option<Text>| text.as_ref().map(|text| Payload::whole(text.bytes()));
-        let state = state.as_ref().map(|state| {
-            let list: Vec<Recorded> = state.changes.iter().map(recorded_of).collect();
-            let changes = serde_json::to_vec(&list).ok().filter(|_| !list.is_empty()).map(Payload::whole);
-            StepState {
-                digest: state.digest.clone(),
-                racy: state.racy,
-                processes: state.processes.clone().unwrap_or_default(),
-                at_work: state.at_work,
-                changed: state.changes.len() as u64 + state.changes_cut,
-                changes,
-                took_us: 0,
-            }
-        });
-        Event::Step(Box::new(event::Step {
-            step: number,
-            tool: Some(self.tool.clone()),
-            params: Some(Payload::whole(Value::Object(self.params.clone()).to_string())),
-            output: payload(output),
-            stderr: payload(stderr),
-            exit_code: *exit_code,
-            end: end.clone(),
-            error: error.clone(),
-            wall_us: self.duration_us.unwrap_or_default(),
-            state,
-            ..event::Step::default()
-        }))
-    }
-}
-
-fn recorded_of(change: &FileChange) -> Recorded {
-    let there = change.change != Change::Removed;
-    let text = change.text.as_ref().and_then(Text::as_str).map(str::to_owned);
-    Recorded {
-        path: change.path.clone(),
-        change: match change.change {
-            Change::Added => ChangeKind::Added,
-            Change::Changed => ChangeKind::Changed,
-            Change::Removed => ChangeKind::Removed,
-        },
-        now: there.then(|| FileFacts {
-            kind: change.kind.clone().unwrap_or_default(),
-            mode: change.mode.map(|mode| format!("{mode:o}")).unwrap_or_default(),
-            uid: change.uid.unwrap_or_default(),
-            gid: change.gid.unwrap_or_default(),
-            bytes: change.bytes.unwrap_or_default(),
-            content: change.leaf.clone(),
-            xattrs: change.xattrs.clone(),
-            text,
-        }),
+    /// A call of a tool with what is known of the command that it ran.
+    fn having_run(mut self, ran: Step) -> Step {
+        self.observed.end = ran.observed.end;
+        self.extra.extend(ran.extra);
+        self
     }
 }
 
@@ -441,16 +435,32 @@ impl Open {
         put("rlimits", json!(rlimits));
         put("stdin", json!(self.stdin));
         put("stdin_bytes_cut", json!((self.stdin_bytes_cut > 0).then_some(self.stdin_bytes_cut)));
-        let extra = contexts_done(&self.contexts);
+        let mut extra = self.before.extra();
+        let signals = json!(self.signals);
+        extra.extend(Some(signals).filter(is_said).map(|signals| (SIGNALS.to_owned(), signals)));
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
     }
 }
 
-/// What was done to contexts before a step, as a replay reads it.
-fn contexts_done(contexts: &[ContextChange]) -> Map<String, Value> {
-    let done = (!contexts.is_empty()).then(|| ("contexts".to_owned(), json!(contexts)));
-    done.into_iter().collect()
+impl Before {
+    /// As a replay reads it.
+    fn extra(&self) -> Map<String, Value> {
+        let Before { contexts, restarts, signals } = self;
+        let restarts = Some(restarts).filter(|restarts| **restarts > 0);
+        let facts =
+            [(RESTARTS, json!(restarts)), (SIGNALS_BEFORE, json!(signals)), ("contexts", json!(contexts))];
+        facts.into_iter().filter(|(_, fact)| is_said(fact)).map(|(k, v)| (k.to_owned(), v)).collect()
+    }
 }
+
+/// In what else is said of a step: how often the box was stopped and started before it.
+pub const RESTARTS: &str = "restarts";
+/// Which signals a caller sent to commands in the background before it.
+pub const SIGNALS_BEFORE: &str = "signals_before";
+/// Which signals a caller sent to its own command.
+pub const SIGNALS: &str = "signals";
+/// In what else is said of a step: why nobody knows what it was asked for.
+pub const UNREADABLE: &str = "params_unreadable";
 
 /// What stands in a text where something is not on record, behind how much it is.
 const GAP: &str = " bytes are not on record]";
@@ -458,11 +468,6 @@ const GAP: &str = " bytes are not on record]";
 /// Whether a line says that something is not on record there.
 pub(super) fn is_gap(line: &str) -> bool {
     line.starts_with('[') && line.trim_end().ends_with(GAP)
-}
-
-fn texts(list: Option<&Value>) -> Vec<String> {
-    let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Whether a value says more than its absence.

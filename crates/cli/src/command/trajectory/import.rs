@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
-use glasshouse_trace::trajectory::Format;
+use glasshouse_trace::trajectory::{Format, Found, lost_on_record};
 use serde_json::json;
 
+use super::convert::loss_lines;
 use super::{format, read};
 use crate::args::Global;
 use crate::output;
@@ -15,6 +16,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Then `glass log` shows it, `glass log --html` makes a page of it, and `glass replay --of` does it again.
+What the record does not hold as it was, like what looks like a secret, is told on stderr.
 
 Examples:
   id=$(glass trajectory import theirs.traj) && glass log $id")]
@@ -29,12 +31,20 @@ pub(super) struct Import {
 
 impl Import {
     pub(super) fn run(self, global: &Global) -> Result<i32> {
-        let found = read(&self.file, self.format)?;
-        let id = global.open()?.import_trajectory(&found.trajectory)?;
-        match global.json {
-            true => output::print_json(&json!({ "id": id, "steps": found.trajectory.steps.len() }))?,
-            false => output::print([id])?,
+        let Found { trajectory, .. } = read(&self.file, self.format)?;
+        let house = global.open()?;
+        let id = house.import_trajectory(&trajectory)?;
+        // Long documents are kept in parts, and what looks like a secret is not kept at all.
+        let lost = lost_on_record(&trajectory, &house.trajectory(&id)?.0);
+        if global.json {
+            let lost =
+                lost.iter().map(|loss| json!({ "step": loss.step, "field": loss.field, "why": loss.why }));
+            let lost = lost.collect::<Vec<_>>();
+            output::print_json(&json!({ "id": id, "steps": trajectory.steps.len(), "lost": lost }))?;
+            return Ok(0);
         }
+        loss_lines(lost).iter().for_each(|line| global.say(line));
+        output::print([id])?;
         Ok(0)
     }
 }

@@ -1,6 +1,9 @@
 //! The five formats of knowlyr: the replay file (A), the recorder (B), the recording wrapper (C), the history of
 //! the environment (D) and the hub (E). None of them has a place for files, processes or typed ends; A and D know
 //! nothing of thoughts and times either.
+//!
+//! All of them hold what the same five tools answered. Their own replay compares what is left after stripping, and the
+//! answers of tools that are no programs have no end of line there, as ours have.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -16,7 +19,6 @@ const HASH_DIGITS: usize = 16;
 
 pub(super) fn decode_a(value: Value) -> Trajectory {
     let mut fields = Fields::of(value);
-    // Its own replay compares what is left after stripping.
     let mut trajectory = Trajectory { rules: trimmed(), ..Trajectory::default() };
     for step in fields.list("steps").unwrap_or_default() {
         let mut fields = Fields::of(step);
@@ -69,6 +71,7 @@ pub(super) fn decode_b(value: Value, problems: &mut Problems) -> Trajectory {
         agent: fields.words("agent"),
         model: fields.words("model"),
         task: fields.take("task").and_then(task_b),
+        rules: trimmed(),
         ..Trajectory::default()
     };
     let steps = fields.list("steps").unwrap_or_default();
@@ -197,8 +200,12 @@ fn encode_outcome_b(trajectory: &Trajectory) -> Value {
 
 pub(super) fn decode_c(value: Value, problems: &mut Problems) -> Trajectory {
     let mut fields = Fields::of(value);
-    let mut trajectory =
-        Trajectory { agent: fields.words("agent"), model: fields.words("model"), ..Trajectory::default() };
+    let mut trajectory = Trajectory {
+        agent: fields.words("agent"),
+        model: fields.words("model"),
+        rules: trimmed(),
+        ..Trajectory::default()
+    };
     let mut task = Fields::of(fields.take("task").unwrap_or_default());
     let mut found =
         Task { id: task.words("task_id"), description: task.words("description"), ..Task::default() };
@@ -266,7 +273,7 @@ pub(super) fn decode_d(value: Value, problems: &mut Problems) -> Trajectory {
     }
     let steps = steps.into_iter().enumerate();
     let steps = steps.map(|(index, step)| decode_step(step, index, Format::KnowlyrD)).collect();
-    Trajectory { steps, ..Trajectory::default() }
+    Trajectory { steps, rules: trimmed(), ..Trajectory::default() }
 }
 
 pub(super) fn encode_d(trajectory: &Trajectory) -> Value {
@@ -300,6 +307,7 @@ pub(super) fn decode_e(value: Value, problems: &mut Problems) -> Trajectory {
         model: fields.words("agent_model"),
         task: (task != Task::default()).then_some(task),
         outcome: (outcome != Outcome::default()).then_some(outcome),
+        rules: trimmed(),
         ..Trajectory::default()
     };
     for (index, step) in steps.into_iter().enumerate() {
