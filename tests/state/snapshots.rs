@@ -181,3 +181,41 @@ fn a_shell_that_starts_command_after_command_does_not_stand_in_the_way() {
         }
     }
 }
+
+#[test]
+fn a_record_that_is_damaged_stands_in_nobodys_way() {
+    for stage in Stage::each(&[]) {
+        let mode = stage.house.mode;
+        stage.sh("echo kept > a");
+        stage.ok(&["snapshot", &stage.id, "--name", "kept"]);
+        stage.sh("echo lost > a");
+        let lost = stage.ok(&["snapshot", &stage.id, "--name", "lost"]);
+        let also = stage.snapshot();
+        // As a host leaves them that goes down at the wrong moment.
+        for (id, text) in [(&lost, ""), (&also, "{\"version\":1,\"id\"")] {
+            let record = stage.house.home().join("snapshots").join(format!("{id}.json"));
+            std::fs::write(record, text).expect("the home is ours");
+        }
+        let (code, out, err) = stage.house.run(&["snapshots"]);
+        assert_eq!((code, out.lines().count()), (0, 2), "{mode:?}: {out}{err}");
+        assert!(err.contains(&format!("glass snapshots remove {lost}")), "{mode:?}: {err}");
+        assert_eq!(stage.json(&["snapshots"]).as_array().map(Vec::len), Some(1), "{mode:?}");
+        assert_eq!(stage.json(&["gc"])["damaged_snapshots"].as_array().map(Vec::len), Some(2), "{mode:?}");
+        for name in [&lost, &lost[..6]] {
+            let sentence = stage.refused(&["restore", &stage.id, name]);
+            assert!(sentence.contains("is damaged; `glass snapshots remove"), "{mode:?}: {sentence}");
+        }
+        // What it names, nobody knows; so nothing goes that it may name.
+        stage.ok(&["kill", &stage.id]);
+        stage.ok(&["gc"]);
+        assert_eq!(stage.layers().len(), 2, "{mode:?}: {:?}", stage.layers());
+        let fork = stage.ok(&["fork", "kept"]);
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+        stage.ok(&["snapshot", &fork, "--name", "more"]);
+        assert_eq!(stage.ok(&["snapshots", "remove", &lost]), lost);
+        assert_eq!(stage.layers().len(), 2, "{mode:?}: one more is damaged");
+        assert_eq!(stage.ok(&["snapshots", "remove", &also[..8]]), also);
+        assert_eq!(stage.layers().len(), 1, "{mode:?}: {:?}", stage.layers());
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+    }
+}

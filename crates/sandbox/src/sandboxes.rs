@@ -20,7 +20,7 @@ use crate::runtime::docker::EngineSettings;
 use crate::runtime::native::faults;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes, volume};
 use crate::sandbox::Sandbox;
-use crate::snapshot::layers;
+use crate::snapshot::{layers, records};
 use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::state::steps::Steps;
 use crate::threads::blocking;
@@ -70,6 +70,9 @@ pub struct Cleaned {
     pub blobs: usize,
     /// Layers that no box, snapshot or image stands on.
     pub layers: usize,
+    /// Snapshots whose records are damaged. They are not removed; while they are there no layer is, since they may stand
+    /// on any.
+    pub damaged_snapshots: Vec<String>,
 }
 
 impl std::fmt::Debug for Sandboxes {
@@ -353,7 +356,8 @@ impl Sandboxes {
     pub(crate) fn sweep(&self) -> Result<usize> {
         let swept = layers::sweep(self.home())?;
         let Some(_alone) = self.home().store_exclusive()? else { return Ok(swept) };
-        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&layers::referenced(self.home())?);
+        let Some(referenced) = layers::referenced(self.home())? else { return Ok(swept) };
+        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&referenced);
         match outside {
             // They wait for the next one.
             Err(e) if e.kind() == ErrorKind::Unreachable => Ok(swept),
@@ -457,6 +461,7 @@ impl Sandboxes {
             cleaned.directories += home.drop_tops(&id)?;
         }
         self.forget_lost_steps()?;
+        cleaned.damaged_snapshots = records::look(home)?.damaged;
         cleaned.layers = self.sweep()?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };

@@ -132,10 +132,17 @@ impl Sandboxes {
         self.home().read_written(id)?.ok_or_else(|| unfinished(id))
     }
 
-    /// All snapshots, oldest first.
+    /// All snapshots, oldest first; without those whose records are damaged.
     pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let house = self.clone();
         blocking(move || records::all(house.home())).await
+    }
+
+    /// Ids of the snapshots whose records are damaged. All that can be done with them is to remove them; while they are
+    /// there, no layer is removed, since they may stand on any.
+    pub async fn damaged_snapshots(&self) -> Result<Vec<String>> {
+        let house = self.clone();
+        blocking(move || Ok(records::look(house.home())?.damaged)).await
     }
 
     /// A snapshot, by its id, the beginning of it, or its name.
@@ -147,10 +154,10 @@ impl Sandboxes {
     pub async fn remove_snapshot(&self, name: &str) -> Result<String> {
         let (house, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let snapshot = records::find(house.home(), &name)?;
-            records::remove(house.home(), &snapshot.id)?;
+            let id = records::find_id(house.home(), &name)?;
+            records::remove(house.home(), &id)?;
             house.sweep()?;
-            Ok(snapshot.id)
+            Ok(id)
         })
         .await
     }

@@ -5,6 +5,7 @@ use clap::Args;
 use glasshouse_sandbox::Cleaned;
 use serde_json::json;
 
+use super::snapshots;
 use crate::args::Global;
 use crate::output;
 use crate::words::count;
@@ -31,11 +32,15 @@ impl Gc {
                 "traces": cleaned.traces,
                 "blobs": cleaned.blobs,
                 "layers": cleaned.layers,
+                "damaged_snapshots": cleaned.damaged_snapshots,
             }))?;
             return Ok(0);
         }
         output::print(&cleaned.boxes)?;
         global.say(&sentence(&cleaned));
+        for id in &cleaned.damaged_snapshots {
+            global.say(&format!("{}; until then no layers are removed", snapshots::damaged(id)));
+        }
         Ok(0)
     }
 }

@@ -153,30 +153,64 @@ pub(crate) fn clean(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// All snapshots, oldest first.
-pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
-    let mut snapshots = Vec::new();
+/// All that is on record.
+pub(crate) struct Records {
+    /// Snapshots, oldest first.
+    pub(crate) whole: Vec<SnapshotInfo>,
+    /// Ids of those whose records cannot be read: a disk was full, or the host went down. Nobody knows what they name.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Looks at every record. One that is damaged does not stand in the way of the others.
+pub(crate) fn look(home: &Home) -> Result<Records> {
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for file in names_in(&home.path("snapshots"))? {
         let Some(id) = file.strip_suffix(".json") else { continue };
-        snapshots.extend(read(home, id)?);
+        match parse(home, id)? {
+            Read::Whole(snapshot) => whole.push(*snapshot),
+            Read::Damaged => damaged.push(id.to_owned()),
+            // Somebody has removed it meanwhile.
+            Read::Missing => {}
+        }
     }
-    snapshots.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
-    Ok(snapshots)
+    whole.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
+    Ok(Records { whole, damaged })
+}
+
+/// All snapshots that can be read, oldest first.
+pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
+    Ok(look(home)?.whole)
+}
+
+/// What a record turned out to be.
+enum Read {
+    Missing,
+    Damaged,
+    Whole(Box<SnapshotInfo>),
+}
+
+fn parse(home: &Home, id: &str) -> Result<Read> {
+    let path = path(home, id);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Read::Missing),
+        read => read.context(format_args!("read {}", path.display()))?,
+    };
+    let value = serde_json::from_slice(&text).ok();
+    let snapshot = value.as_ref().and_then(from_json);
+    Ok(snapshot.map_or(Read::Damaged, |snapshot| Read::Whole(Box::new(snapshot))))
 }
 
 fn read(home: &Home, id: &str) -> Result<Option<SnapshotInfo>> {
-    let path = path(home, id);
-    let text = match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.context(format_args!("read {}", path.display()))?,
-    };
-    let damaged = || {
-        let message =
-            format!("{} is damaged; `glass snapshots remove {id}` removes the snapshot", path.display());
-        Error::new(ErrorKind::Failed, message)
-    };
-    let value = serde_json::from_slice(&text).map_err(|_| damaged())?;
-    from_json(&value).map(Some).ok_or_else(damaged)
+    match parse(home, id)? {
+        Read::Missing => Ok(None),
+        Read::Whole(snapshot) => Ok(Some(*snapshot)),
+        Read::Damaged => {
+            let path = path(home, id);
+            let message =
+                format!("{} is damaged; `glass snapshots remove {id}` removes the snapshot", path.display());
+            Err(Error::new(ErrorKind::Failed, message))
+        }
+    }
 }
 
 /// The state of a task, by what it was made of; if it is there and can be trusted.
@@ -191,31 +225,72 @@ pub(crate) fn of_key(home: &Home, key: &str) -> Result<Option<SnapshotInfo>> {
 
 /// The snapshot that an id, the beginning of one, or a name stands for.
 pub(crate) fn find(home: &Home, name: &str) -> Result<SnapshotInfo> {
-    let unknown = || {
-        let message = format!("there is no snapshot {name:?}; `glass snapshots` shows those that are");
-        Error::new(ErrorKind::NotFound, message)
-    };
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(unknown());
+    if !may_be_name(name) {
+        return Err(unknown(name));
     }
-    // What cannot be an id is not looked for as a file: it may be no name of one at all.
-    let may_be_id = name.len() <= ID_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if may_be_id && let Some(snapshot) = read(home, name)? {
+    if may_be_id(name)
+        && let Some(snapshot) = read(home, name)?
+    {
         return Ok(snapshot);
     }
-    let mut all = all(home)?;
+    let Records { whole: mut all, damaged } = look(home)?;
     if let Some(at) = all.iter().position(|snapshot| snapshot.name.as_deref() == Some(name)) {
         return Ok(all.swap_remove(at));
     }
-    all.retain(|snapshot| name.len() >= 4 && snapshot.id.starts_with(name));
+    all.retain(|snapshot| begins(&snapshot.id, name));
     match all.len() {
         1 => Ok(all.swap_remove(0)),
-        0 => Err(unknown()),
-        _ => {
-            let message = format!("{name:?} stands for more than one snapshot; write more of the id");
-            Err(Error::new(ErrorKind::Invalid, message))
+        // The one that is meant, perhaps, and then its error says more.
+        0 => match damaged.iter().find(|id| begins(id, name)) {
+            Some(id) => read(home, id)?.ok_or_else(|| unknown(name)),
+            None => Err(unknown(name)),
+        },
+        _ => Err(ambiguous(name)),
+    }
+}
+
+/// The id of the snapshot that a name stands for, for who removes it: the record need not be readable.
+pub(crate) fn find_id(home: &Home, name: &str) -> Result<String> {
+    if may_be_name(name) && may_be_id(name) {
+        if path(home, name).exists() {
+            return Ok(name.to_owned());
+        }
+        let Records { whole, damaged } = look(home)?;
+        let is_whole = |snapshot: &SnapshotInfo| {
+            snapshot.name.as_deref() == Some(name) || begins(&snapshot.id, name)
+        };
+        let mut damaged = damaged.into_iter().filter(|id| begins(id, name));
+        if !whole.iter().any(is_whole)
+            && let Some(id) = damaged.next()
+        {
+            return damaged.next().map_or(Ok(id), |_| Err(ambiguous(name)));
         }
     }
+    Ok(find(home, name)?.id)
+}
+
+fn may_be_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !name.starts_with('.')
+}
+
+/// What cannot be an id is not looked for as a file: it may be no name of one at all.
+fn may_be_id(name: &str) -> bool {
+    name.len() <= ID_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Whether this is enough of the id to stand for it.
+fn begins(id: &str, beginning: &str) -> bool {
+    beginning.len() >= 4 && id.starts_with(beginning)
+}
+
+fn unknown(name: &str) -> Error {
+    let message = format!("there is no snapshot {name:?}; `glass snapshots` shows those that are");
+    Error::new(ErrorKind::NotFound, message)
+}
+
+fn ambiguous(name: &str) -> Error {
+    let message = format!("{name:?} stands for more than one snapshot; write more of the id");
+    Error::new(ErrorKind::Invalid, message)
 }
 
 fn to_json(snapshot: &SnapshotInfo) -> Value {
