@@ -219,3 +219,32 @@ fn a_record_that_is_damaged_stands_in_nobodys_way() {
         assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
     }
 }
+
+#[test]
+fn what_is_not_on_the_disk_yet_is_so_after_gc() {
+    for stage in Stage::each(&[]) {
+        let mode = stage.house.mode;
+        stage.sh("echo one > a");
+        let early = stage.snapshot();
+        let cleaned = stage.json(&["gc"]);
+        assert_eq!(cleaned["made_durable"], 1, "{mode:?}: {cleaned}");
+        assert_eq!(stage.json(&["gc"])["made_durable"], 0, "{mode:?}: once is enough");
+        stage.sh("echo two > a");
+        let late = stage.snapshot();
+        // As if the host had been started since.
+        for id in [&early, &late] {
+            let path = stage.house.home().join("snapshots").join(format!("{id}.json"));
+            let text = std::fs::read_to_string(&path).expect("it is there");
+            let mut record: serde_json::Value = serde_json::from_str(&text).expect("a record is JSON");
+            record["boot"] = "another".into();
+            std::fs::write(&path, record.to_string()).expect("the home is ours");
+        }
+        assert!(stage.refused(&["fork", &late]).contains("glass gc"), "{mode:?}");
+        // It is too late for that one.
+        assert_eq!(stage.json(&["gc"])["made_durable"], 0, "{mode:?}");
+        let shown = stage.json(&["snapshots"]);
+        assert_eq!((&shown[0]["durable"], &shown[1]["durable"]), (&true.into(), &false.into()), "{shown}");
+        let fork = stage.ok(&["fork", &early]);
+        assert_eq!(stage.sh_in(&fork, "cat a"), "one", "{mode:?}");
+    }
+}

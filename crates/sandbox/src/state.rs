@@ -55,7 +55,7 @@ impl Sandboxes {
 
     /// Tidies beside all else, and merges layers of a box's chain. Who ends before it is done has only a longer chain.
     pub(crate) fn tidy_later(&self, runtime: RuntimeKind, compact: Option<String>) {
-        let house = self.clone();
+        let (house, later) = (self.clone(), self.clone());
         self.chore(async move {
             let _ = blocking(move || {
                 // What could not be done now is done by the next one, or by `gc`.
@@ -65,6 +65,7 @@ impl Sandboxes {
                 snapshot::compact(house.home(), &id)
             })
             .await;
+            later.make_durable_later();
         });
     }
 
@@ -92,6 +93,7 @@ impl Sandboxes {
         let taken = self.runtime(before.info.runtime).snapshot(&before.info.id, &layer)?;
         let took_us = start.elapsed().as_micros() as u64;
         if options.durable {
+            // What the record names first: one that is on the disk can be trusted.
             layers::sync(home)?;
         }
         let BoxRecord { info, given, .. } = before;

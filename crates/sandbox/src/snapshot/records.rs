@@ -1,13 +1,14 @@
 //! Snapshots on record: one file each, written when the layers are there.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in, variables, write_private};
+use crate::sandboxes::new_id;
 use crate::snapshot::layers;
 use crate::spec::Image;
 use crate::task::TaskInfo;
@@ -99,7 +100,7 @@ impl SnapshotInfo {
         }
         let message = format!(
             "snapshot {} was not on the disk yet when the host was last started, and cannot be trusted; \
-             `glass snapshot --durable` waits for the disk",
+             `glass snapshot --durable` waits for the disk, and `glass gc` puts all snapshots there",
             self.id
         );
         Err(Error::new(ErrorKind::Gone, message))
@@ -118,13 +119,33 @@ fn path(home: &Home, id: &str) -> PathBuf {
 }
 
 /// Writes a record; a name that another one has is refused. If somebody else has made the same state of a task
-/// meanwhile, that one is it.
+/// meanwhile, that one is it. One that says that it is durable is on the disk when this comes back; its layers have to be
+/// there before.
 pub(crate) fn write(home: &Home, snapshot: SnapshotInfo) -> Result<SnapshotInfo> {
+    let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
+    write_private(&temporary, &to_json(&snapshot).to_string())?;
+    let put = put(home, snapshot, &temporary);
+    if !put.as_ref().is_ok_and(|(_, is_new)| *is_new) {
+        let _ = fs::remove_file(&temporary);
+    }
+    let (snapshot, is_new) = put?;
+    if is_new && snapshot.durable {
+        sync_path(&home.path("snapshots"))?;
+    }
+    Ok(snapshot)
+}
+
+/// Puts a record that was written in its place, unless another one is it.
+fn put(home: &Home, snapshot: SnapshotInfo, written: &Path) -> Result<(SnapshotInfo, bool)> {
+    if snapshot.durable {
+        // Before it can be seen: after a power cut it is whole, or not there. And before the lock, since disks are slow.
+        sync_path(written)?;
+    }
     let _lock = home.lock()?;
     if let Some(key) = &snapshot.key
         && let Some(other) = of_key(home, key)?
     {
-        return Ok(other);
+        return Ok((other, false));
     }
     if let Some(name) = &snapshot.name
         && all(home)?.iter().any(|other| other.name.as_ref() == Some(name) && other.id != snapshot.id)
@@ -132,14 +153,64 @@ pub(crate) fn write(home: &Home, snapshot: SnapshotInfo) -> Result<SnapshotInfo>
         return Err(Error::new(ErrorKind::Exists, format!("a snapshot named {name:?} is there already")));
     }
     let target = path(home, &snapshot.id);
-    let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
-    write_private(&temporary, &to_json(&snapshot).to_string())?;
-    fs::rename(&temporary, &target).context(format_args!("write {}", target.display()))?;
-    Ok(snapshot)
+    fs::rename(written, &target).context(format_args!("write {}", target.display()))?;
+    Ok((snapshot, true))
+}
+
+/// Puts the snapshots of this start of the host on the disk that are not there yet, and says so in their records. How many.
+///
+/// A record that says so is on the disk itself before it takes the place of the one that does not: whenever the host goes
+/// down, one of the two is there, and it is true.
+pub(crate) fn make_durable(home: &Home) -> Result<usize> {
+    let _share = home.store_shared()?;
+    let mut young = all(home)?;
+    young.retain(|snapshot| !snapshot.durable && snapshot.boot == boot());
+    if young.is_empty() {
+        return Ok(0);
+    }
+    let mut written = Vec::new();
+    for snapshot in &mut young {
+        snapshot.durable = true;
+        // Somebody else may be at the same.
+        let temporary = home.path("snapshots").join(format!("{}-{}~", snapshot.id, new_id()?));
+        write_private(&temporary, &to_json(snapshot).to_string())?;
+        written.push(temporary);
+    }
+    layers::sync(home)?;
+    let made = replace(home, &young, &written)?;
+    sync_path(&home.path("snapshots"))?;
+    Ok(made)
+}
+
+/// Puts records in the places of older ones. Those of snapshots that were removed meanwhile go.
+fn replace(home: &Home, snapshots: &[SnapshotInfo], written: &[PathBuf]) -> Result<usize> {
+    let _lock = home.lock()?;
+    let mut replaced = 0;
+    for (snapshot, written) in snapshots.iter().zip(written) {
+        let target = path(home, &snapshot.id);
+        match target.exists() {
+            true => {
+                fs::rename(written, &target).context(format_args!("write {}", target.display()))?;
+                replaced += 1;
+            }
+            false => {
+                fs::remove_file(written).context(format_args!("remove {}", written.display()))?;
+            }
+        }
+    }
+    Ok(replaced)
+}
+
+/// Waits until a file, or the names in a directory, are on the disk.
+fn sync_path(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.context(format_args!("write {} to the disk", path.display()))
 }
 
 /// Removes a record. Layers that only it named go with the next sweep.
 pub(crate) fn remove(home: &Home, id: &str) -> Result<()> {
+    // Whoever makes it durable may not bring it back.
+    let _lock = home.lock()?;
     let path = path(home, id);
     fs::remove_file(&path).context(format_args!("remove {}", path.display()))
 }
@@ -256,9 +327,8 @@ pub(crate) fn find_id(home: &Home, name: &str) -> Result<String> {
             return Ok(name.to_owned());
         }
         let Records { whole, damaged } = look(home)?;
-        let is_whole = |snapshot: &SnapshotInfo| {
-            snapshot.name.as_deref() == Some(name) || begins(&snapshot.id, name)
-        };
+        let is_whole =
+            |snapshot: &SnapshotInfo| snapshot.name.as_deref() == Some(name) || begins(&snapshot.id, name);
         let mut damaged = damaged.into_iter().filter(|id| begins(id, name));
         if !whole.iter().any(is_whole)
             && let Some(id) = damaged.next()

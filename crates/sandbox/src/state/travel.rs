@@ -227,6 +227,8 @@ impl Sandboxes {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        // They were on the disk before they were moved to their places; now they are so there.
+        layers::sync(home)?;
         let snapshot = SnapshotInfo {
             id: new_id()?,
             name,
