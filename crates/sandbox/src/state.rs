@@ -18,6 +18,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::{BoxRecord, unfinished};
 use crate::image::Base;
+use crate::limits::CHAIN_LONG;
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, check_name, new_id};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
@@ -45,6 +46,7 @@ impl Sandboxes {
         let (info, taken) = blocking(move || {
             let _share = house.home().store_shared()?;
             let before = house.written(&id)?;
+            house.shorten(&before.info);
             Ok((before.info.clone(), house.take_of(before, options, None)?))
         })
         .await?;
@@ -123,6 +125,14 @@ impl Sandboxes {
             step: options.step,
         };
         records::write(home, snapshot)
+    }
+
+    /// Merges layers of a chain that has become long, before one more is put on it.
+    fn shorten(&self, info: &SandboxInfo) {
+        if info.chain.len() >= CHAIN_LONG {
+            // What cannot be merged is as good as it was, and what is too long for the kernel says so itself.
+            let _ = snapshot::compact(self.home(), &info.id);
+        }
     }
 
     fn on_record(&self, id: &str) -> Result<BoxRecord> {
@@ -219,7 +229,7 @@ impl Sandboxes {
             match self.create_on(&spec, &base, Some(base.of.clone())).await {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
-                    self.tidy_later(spec.runtime, None);
+                    self.tidy_later(spec.runtime, base.grown);
                     // All or none.
                     for sandbox in made {
                         let _ = sandbox.destroy().await;
@@ -228,7 +238,7 @@ impl Sandboxes {
                 }
             }
         }
-        self.tidy_later(spec.runtime, None);
+        self.tidy_later(spec.runtime, base.grown);
         Ok(made)
     }
 
@@ -253,10 +263,11 @@ impl Sandboxes {
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
                     let (task, deterministic) = (snapshot.task, snapshot.deterministic);
                     let spec = SandboxSpec { image, cwd, task, deterministic, ..SandboxSpec::default() };
-                    return Ok((Forked { base, of, _share: share }, spec));
+                    return Ok((Forked { base, of, grown: None, _share: share }, spec));
                 }
             };
             let record = house.written(&id)?;
+            house.shorten(&record.info);
             let layer = layers::new_name("top")?;
             let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
             house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()), None);
@@ -270,7 +281,8 @@ impl Sandboxes {
                 env: record.given.env,
             };
             let spec = SandboxSpec { name: None, owner: None, ..record.spec };
-            Ok((Forked { base, of: id, _share: share }, spec))
+            let grown = (taken.method == Method::Rotate).then(|| id.clone());
+            Ok((Forked { base, of: id, grown, _share: share }, spec))
         })
         .await
     }
@@ -336,6 +348,8 @@ struct Forked {
     base: Base,
     /// The box or the snapshot that it is of.
     of: String,
+    /// The box, if it stands on one more layer since.
+    grown: Option<String>,
     _share: std::fs::File,
 }
 
