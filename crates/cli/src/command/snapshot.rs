@@ -75,5 +75,6 @@ pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
         "layers": snapshot.chain,
         "task": task::json(snapshot.task.as_ref()),
         "key": snapshot.key,
+        "step": snapshot.step,
     })
 }
