@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 # package: a program that it brings
 wanted=(gcc:cc python3-minimal:/usr/bin/python3 bubblewrap:bwrap util-linux:setsid procps:ps
   docker-registry:docker-registry skopeo:skopeo umoci:umoci busybox-static:busybox openssl:openssl btrfs-progs:mkfs.btrfs
-  git:git docker.io:dockerd podman:podman runsc:runsc debootstrap:debootstrap musl-tools:musl-gcc
+  e2fsprogs:mkfs.ext4 git:git docker.io:dockerd podman:podman runsc:runsc debootstrap:debootstrap musl-tools:musl-gcc
   nodejs:node npm:npm chromium:chromium)
 missing=()
 for entry in "${wanted[@]}"; do
@@ -27,7 +27,7 @@ fi
 
 # Where a skip would hide that nothing was tested, it is a failure.
 if [[ ${CI:-} == true ]]; then
-  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,docker,podman,runsc,serve,viewer}
+  export MUST_RUN=${MUST_RUN:-native-root,native-rootless,escape,images,disks,docker,podman,runsc,serve,viewer}
 fi
 
 cargo fmt --all --check

@@ -160,6 +160,27 @@ async fn a_patch_is_applied_whole_or_not_at_all(sandbox: &Sandbox) {
     fails(sandbox, "file_edit", apply(more), 1, "old is not there").await;
     fails(sandbox, "file_edit", apply("--- /dev/null\n+++ b/m\n@@ -0,0 +1 @@\n+x\n"), 1, "there already")
         .await;
+    // Neither does one that is to be made where something is, or twice, or changed twice.
+    let first = "--- a/m\n+++ b/m\n@@ -1 +1 @@\n-1\n+one\n";
+    let made = "--- /dev/null\n+++ b/fresh\n@@ -0,0 +1 @@\n+x\n";
+    let moved = "--- a/n2\n+++ b/n\n@@ -1 +1 @@\n-1\n+one\n";
+    for (more, why) in [
+        (moved.to_owned(), "n is to be made by the patch, and is there already"),
+        (format!("{made}{made}"), "changes fresh twice"),
+        (first.replace("b/m", "b/./m").replace("a/m", "a/./m"), "changes ./m twice"),
+    ] {
+        fails(sandbox, "file_edit", apply(&format!("{first}{more}")), 1, why).await;
+        assert_eq!(stdout_of(sandbox, "head -1 m; cmp n n2; ls").await, "1\nm\nn\nn2\nsub\n");
+    }
+    // Where one cannot be written, those that were are as before.
+    stdout_of(sandbox, "echo gone > old; chmod 640 m old").await;
+    let nowhere = "--- /dev/null\n+++ /proc/made\n@@ -0,0 +1 @@\n+x\n";
+    let patch = format!("{first}{}{nowhere}", more.replace("sub/made", "d/e/made"))
+        .replace("a/", "")
+        .replace("b/", "");
+    fails(sandbox, "file_edit", apply(&patch), 1, "nothing was changed").await;
+    let look = "head -1 m; cat old; stat -c %a m old; ls; rm old";
+    assert_eq!(stdout_of(sandbox, look).await, "1\ngone\n640\n640\nm\nn\nn2\nold\nsub\n");
     fails(sandbox, "file_edit", apply("nonsense"), 1, "cannot be read").await;
     let named = json!({"path": "m", "patch": "@@ -1,2 +1,2 @@\n-1\n+one\n 2\n"});
     done(sandbox, "file_edit", named).await;

@@ -3,15 +3,15 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use glasshouse_tests::House;
+use glasshouse_tests::{House, crash_rounds};
 
 use crate::pull::noise;
 use crate::registry::Registry;
 use crate::workshop::Workshop;
 use crate::{each_mode, names, ok};
 
-/// Rounds for each mode.
-const ROUNDS: u32 = 12;
+/// Rounds for each mode. `CRASH_ROUNDS` says otherwise.
+const ROUNDS: usize = 12;
 /// Layers of the image, each of so many bytes.
 const LAYERS: usize = 3;
 const LAYER_BYTES: u64 = 1 << 20;
@@ -43,14 +43,15 @@ fn a_pull_that_is_killed_is_all_or_nothing() {
         ok(house, &pull);
         let whole = start.elapsed();
         // A walk through all moments. To wait for one is the point here, not a stand-in for an event.
-        for round in 0..ROUNDS {
+        let rounds = u32::try_from(crash_rounds(ROUNDS)).expect("a few");
+        for round in 0..rounds {
             ok(house, &["image", "remove", &name]);
             assert_eq!((tidy(house, round), names(house, "incoming/blobs").len()), (0, 0));
             let mut command = house.glass(&pull);
             let mut child =
                 command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started");
             std::thread::sleep(Duration::from_secs_f64(
-                whole.as_secs_f64() * f64::from(round) / f64::from(ROUNDS),
+                whole.as_secs_f64() * f64::from(round) / f64::from(rounds),
             ));
             let _ = child.kill();
             child.wait().expect("it was started");

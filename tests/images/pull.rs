@@ -1,5 +1,6 @@
 //! Pulling from a registry: every kind of layer and index, and nothing that is not what it says.
 
+use glasshouse_tests::{is_root, skip, trees};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -34,6 +35,35 @@ fn an_image_is_pulled_and_run_as_it_wants_to_be() {
         let args =
             ["run", "--image", &name, "--user", "0", "--cwd", "/", "--", "/bin/sh", "-c", "id -u; pwd"];
         assert_eq!(ok(house, &args), "0\n/\n");
+    });
+}
+
+#[test]
+fn a_whole_debian_is_pulled_and_knows_its_packages() {
+    if !is_root() {
+        return skip("images", "only root can make a Debian by debootstrap");
+    }
+    each_mode(|house| {
+        let tree = match trees::debian() {
+            Ok(tree) => tree,
+            Err(why) => return skip("images", &format!("there is no Debian: {why}")),
+        };
+        let (workshop, registry) = (Workshop::new(house), Registry::new());
+        workshop.new_image("whole");
+        workshop.add("whole", &tree, "/");
+        registry.push(&workshop, "whole", "debian:whole", &[]);
+        let name = registry.name("debian:whole");
+        ok(house, &["image", "pull", &name]);
+        let status = std::fs::read_to_string(tree.join("var/lib/dpkg/status")).expect("a Debian has one");
+        let packages = status.lines().filter(|line| line.starts_with("Package: ")).count();
+        let listed = ok(house, &["run", "--image", &name, "--", "dpkg", "-l"]);
+        let installed = listed.lines().filter(|line| line.starts_with("ii  ")).count();
+        assert!(
+            packages > 50 && installed == packages,
+            "{packages} packages, {installed} of them:\n{listed}"
+        );
+        let said = ok(house, &["run", "--image", &name, "--", "python3", "-c", "print(6 * 7)"]);
+        assert_eq!(said, "42\n");
     });
 }
 

@@ -46,6 +46,11 @@ fn watch() {
     });
 }
 
+/// How often somebody is killed: so often, or as `CRASH_ROUNDS` says.
+pub fn crash_rounds(usual: usize) -> usize {
+    std::env::var("CRASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
+}
+
 /// A directory where test homes lie: on a real disk, and reachable by every user.
 pub fn scratch() -> tempfile::TempDir {
     watch();

@@ -4,11 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use glasshouse_linux::{process, rustix};
+use glasshouse_tests::crash_rounds;
 
 use crate::stage::Stage;
 
-/// Rounds for each mode.
-const ROUNDS: u64 = 60;
+/// Rounds for each mode. `CRASH_ROUNDS` says otherwise.
+const ROUNDS: usize = 60;
 
 #[test]
 fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
@@ -21,7 +22,8 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
         stage.ok(&["restore", &stage.id, &kept[0].0]);
         let whole = start.elapsed() * 3 / 2;
         let mut before = "0".to_owned();
-        for round in 0..ROUNDS {
+        let rounds = crash_rounds(ROUNDS) as u64;
+        for round in 0..rounds {
             let value = format!("r{round}");
             let (first, second) = (kept[round as usize % kept.len()].clone(), stage.id.clone());
             let args: Vec<&str> = match round % 4 {
@@ -36,7 +38,7 @@ fn whoever_is_killed_in_the_middle_leaves_a_whole_store() {
             let silent = std::process::Stdio::null;
             let mut command = stage.house.glass(&args);
             let mut child = command.stdout(silent()).stderr(silent()).spawn().expect("it can be started");
-            std::thread::sleep(whole * (round as u32) / (ROUNDS as u32));
+            std::thread::sleep(whole * (round as u32) / (rounds as u32));
             let _ = child.kill();
             child.wait().expect("it was started");
             let now = stage.sh("cat n 2>/dev/null; true");
@@ -102,13 +104,14 @@ fn a_builder_that_nobody_listens_to_any_more_finishes() {
         stage.sh("echo kept > n");
         let kept = stage.snapshot();
         let mut orphans = 0;
-        for round in 0..ROUNDS {
+        let rounds = crash_rounds(ROUNDS) as u64;
+        for round in 0..rounds {
             stage.sh("echo new > n");
             let mut command = stage.house.glass(&["restore", &stage.id, &kept]);
             let silent = std::process::Stdio::null;
             let mut maker = command.stdout(silent()).stderr(silent()).spawn().expect("it can be started");
             let Some(builder) = builder_of(&mut maker) else { continue };
-            let until = Instant::now() + Duration::from_micros(WORK_US * round / ROUNDS);
+            let until = Instant::now() + Duration::from_micros(WORK_US * round / rounds);
             while Instant::now() < until {}
             let stopped = process::signal(builder.as_fd(), rustix::process::Signal::STOP.as_raw()).is_ok();
             orphans += usize::from(stopped);

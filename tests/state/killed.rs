@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use glasshouse_linux::process;
 use glasshouse_sandbox::{ErrorKind, Limits, Sandbox, SandboxSpec, Sandboxes, SnapshotOptions};
 use glasshouse_tests::begun::begun;
+use glasshouse_tests::crash_rounds;
 
 use crate::rerun::{self, Dice};
 
-/// Rounds of each kind.
+/// Rounds of each kind. `CRASH_ROUNDS` says otherwise.
 const ROUNDS: usize = 60;
 /// A builder is at work for less, most of the time.
 const WORK_US: usize = 1500;
@@ -124,7 +125,7 @@ async fn builders(home: PathBuf) {
     let mut value = String::new();
     let mut kept: Vec<(String, String)> = Vec::new();
     let (mut hits, mut done, mut died) = (0, 0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..crash_rounds(ROUNDS) {
         if round % 3 != 1 {
             value = format!("r{round}");
             rerun::python(&sandbox, WRITE, &[&value]).await;
@@ -160,7 +161,7 @@ async fn builders(home: PathBuf) {
         died += usize::from(new);
         value = now;
     }
-    rerun::tell(&format!("{hits} builders killed, {done} of {ROUNDS} went through, {died} boxes ended"));
+    rerun::tell(&format!("{hits} builders killed, {done} verbs went through, {died} boxes ended"));
     assert!(hits >= HITS_MIN, "only {hits} builders were seen");
     all_kept(&house, &sandbox, &kept).await;
     rerun::clear(&house, &home).await;
@@ -181,7 +182,7 @@ async fn guests(home: PathBuf) {
     let mut dice = Dice::new("killed guests");
     let (house, mut sandbox) = rerun::house(&home).await;
     let mut kept: Vec<(String, String)> = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..crash_rounds(ROUNDS) {
         let value = format!("r{round}");
         rerun::python(&sandbox, WRITE, &[&value]).await;
         let guest = process::open(sandbox.info().pid).expect("the box lives");
@@ -208,7 +209,7 @@ async fn guests(home: PathBuf) {
         let boxes = std::fs::read_dir(home.join("boxes")).expect("a home has boxes").count();
         assert_eq!(boxes, 1 + begun(&home).len(), "round {round}: the dead one is still there");
     }
-    rerun::tell(&format!("{} of {ROUNDS} were kept before the kill", kept.len()));
+    rerun::tell(&format!("{} were kept before the kill", kept.len()));
     all_kept(&house, &sandbox, &kept).await;
     rerun::clear(&house, &home).await;
 }
@@ -216,7 +217,7 @@ async fn guests(home: PathBuf) {
 /// Spares are there when a box was given another root more than once.
 async fn spares(home: PathBuf) {
     let (house, sandbox) = rerun::house(&home).await;
-    for round in 0..ROUNDS / 4 {
+    for round in 0..crash_rounds(ROUNDS) / 4 {
         let value = format!("r{round}");
         rerun::python(&sandbox, WRITE, &[&value]).await;
         let kept = sandbox.snapshot(SnapshotOptions::default()).await.expect("it can be kept");

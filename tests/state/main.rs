@@ -1,6 +1,7 @@
 //! State: snapshots, resets, restores, forks, and boxes that are stopped and started again; as root and as an ordinary
 //! user, by the program, as users do it.
 
+mod chains;
 mod crash;
 mod diff;
 mod digest;

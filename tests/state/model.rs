@@ -20,6 +20,8 @@ const NAMES: [&[u8]; 9] =
 const DEPTH_MAX: usize = 4;
 /// Beyond this a tree is made smaller.
 const NODES_MAX: usize = 60;
+/// Bytes that one line writes.
+const PIECE_BYTES: usize = 20_000;
 /// The longest file.
 const FILE_BYTES_MAX: usize = 200_000;
 
@@ -43,6 +45,22 @@ struct File {
     content: Vec<u8>,
     /// It lies in a lower layer.
     lower: bool,
+}
+
+impl File {
+    /// Writes it: the zeros that it begins with as a hole, and then piece by piece.
+    fn steps(&self, path: &Path) -> Vec<Step> {
+        let zeros = self.content.iter().take_while(|&&byte| byte == 0).count();
+        let mut pieces = self.content[zeros..].chunks(PIECE_BYTES).map(<[u8]>::to_vec);
+        let mut steps = vec![Step::Write(path.clone(), Vec::new())];
+        match pieces.next() {
+            Some(piece) => steps.push(Step::Sparse(path.clone(), zeros, piece)),
+            None => steps.push(Step::Truncate(path.clone(), zeros)),
+        }
+        steps.extend(pieces.map(|piece| Step::Append(path.clone(), piece)));
+        steps.push(Step::Chmod(path.clone(), self.mode));
+        steps
+    }
 }
 
 /// What a tree should be.
@@ -180,6 +198,27 @@ impl Model {
             };
         }
         text
+    }
+
+    /// Lines for [`SCRIPT`] that write this tree anew, where nothing is.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let (mut steps, mut first) = (Vec::new(), BTreeMap::new());
+        for (path, node) in &self.nodes {
+            match node {
+                Node::Dir { mode } => {
+                    steps.extend([Step::Mkdir(path.clone()), Step::Chmod(path.clone(), *mode)]);
+                }
+                Node::Link { target } => steps.push(Step::Symlink(path.clone(), target.clone())),
+                Node::File(number) => match first.get(number) {
+                    Some(one) => steps.push(Step::Link(Path::clone(one), path.clone())),
+                    None => {
+                        first.insert(*number, path.clone());
+                        steps.extend(self.files[number].steps(path));
+                    }
+                },
+            }
+        }
+        steps.iter().map(Step::line).collect()
     }
 
     /// The box has another root: all that is there lies in lower layers now.

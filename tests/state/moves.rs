@@ -203,6 +203,20 @@ fn a_snapshot_of_the_host_goes_where_that_host_is() {
 }
 
 #[test]
+fn a_snapshot_of_a_deterministic_box_is_one_wherever_it_goes() {
+    for stage in Stage::each(&["--deterministic"]) {
+        let snapshot = stage.snapshot();
+        let file = stage.house.path().join("home/state").display().to_string();
+        stage.ok(&["export", &snapshot, "-o", &file]);
+        let id = stage.ok(&["import", &file]);
+        for snapshot in [&snapshot, &id] {
+            let fork = stage.ok(&["fork", snapshot]);
+            assert_eq!(stage.json(&["info", &fork])["deterministic"], true, "{:?}", stage.house.mode);
+        }
+    }
+}
+
+#[test]
 fn a_file_that_was_changed_is_refused_and_leaves_nothing() {
     for stage in Stage::each(&[]) {
         stage.sh("echo one > a; head -c 300000 /dev/urandom > b");

@@ -12,6 +12,11 @@ const ROUNDS: usize = 100;
 /// Changes of the tree in one command.
 const STEPS: usize = 12;
 
+/// So many snapshots to one that is compared with a tree that was written anew.
+const TWIN_EACH: usize = 5;
+/// The kernel takes no longer word.
+const ARGUMENT_BYTES: usize = 100_000;
+
 /// A box and all that should be true of it.
 struct Run {
     house: glasshouse_sandbox::Sandboxes,
@@ -19,7 +24,8 @@ struct Run {
     model: Model,
     /// What the box began with.
     origin: Model,
-    kept: Vec<(String, Model)>,
+    /// Snapshots, with what they show and the digest of that.
+    kept: Vec<(String, Model, String)>,
     /// Its root was mounted after the last change.
     fresh: bool,
     /// What was done, for whoever has to find out why it failed.
@@ -86,7 +92,39 @@ impl Run {
         if self.fresh {
             self.model = self.model.clone().sealed();
         }
-        self.kept.push((taken.id, self.model.clone().sealed()));
+        let digest = self.digest(&taken.id).await;
+        assert_eq!(self.digest(self.sandbox.id()).await, digest, "{}", self.told.join("\n"));
+        self.kept.push((taken.id, self.model.clone().sealed(), digest));
+    }
+
+    async fn digest(&self, name: &str) -> String {
+        self.house.digest(name).await.expect("it can be looked at").digest
+    }
+
+    /// Goes back to a snapshot: the digest is what it was then, too.
+    async fn restore(&mut self, (id, model, digest): (String, Model, String)) {
+        self.told.push(format!("== restore {id}"));
+        self.sandbox.restore(&id).await.expect("it can be gone back to");
+        self.model = model;
+        assert_eq!(self.digest(self.sandbox.id()).await, digest, "{}", self.told.join("\n"));
+    }
+
+    /// The same tree, written anew in a new box, has the same digest.
+    async fn compare_with_twin(&self, model: &Model, digest: &str) {
+        let twin = self.house.create(rerun::spec()).await.expect("a box can be made");
+        let mut lines = model.lines();
+        while !lines.is_empty() {
+            let mut bytes = 0;
+            let fits = |line: &&String| {
+                bytes += line.len() + 1;
+                bytes < ARGUMENT_BYTES
+            };
+            let count = lines.iter().take_while(fits).count().max(1);
+            let some = lines.drain(..count).collect::<Vec<_>>().join("\n");
+            rerun::python(&twin, SCRIPT, &[&some]).await;
+        }
+        assert_eq!(self.digest(twin.id()).await, digest, "{}", model.listing());
+        twin.destroy().await.expect("it can be removed");
     }
 
     /// A snapshot while something runs.
@@ -106,7 +144,9 @@ impl Run {
     /// Goes on in a fork; the box that it came from goes.
     async fn fork(&mut self) {
         self.told.push("== fork".into());
+        let digest = self.digest(self.sandbox.id()).await;
         let fork = self.sandbox.fork(1).await.expect("it can be forked").remove(0);
+        assert_eq!(self.digest(fork.id()).await, digest, "{}", self.told.join("\n"));
         let old = std::mem::replace(&mut self.sandbox, fork);
         old.destroy().await.expect("it can be removed");
         self.model = self.model.clone().sealed();
@@ -119,10 +159,8 @@ impl Run {
             0..5 => self.snapshot(&[Method::Rotate, Method::Unchanged]).await,
             5 | 6 => self.snapshot_of_running().await,
             7..10 => {
-                let Some((id, model)) = dice.of(&self.kept).cloned() else { return };
-                self.told.push(format!("== restore {id}"));
-                self.sandbox.restore(&id).await.expect("it can be gone back to");
-                self.model = model;
+                let Some(kept) = dice.of(&self.kept).cloned() else { return };
+                self.restore(kept).await;
             }
             10 => {
                 self.told.push("== reset".into());
@@ -152,11 +190,12 @@ async fn run(home: PathBuf) {
         run.event(&mut dice).await;
     }
     // All that was kept is there to the end.
-    for (id, model) in std::mem::take(&mut run.kept) {
-        run.told.push(format!("== restore {id} at the end"));
-        run.sandbox.restore(&id).await.expect("it can be gone back to");
-        run.model = model;
+    for (n, kept) in std::mem::take(&mut run.kept).into_iter().enumerate() {
+        run.restore(kept.clone()).await;
         run.check(true).await;
+        if n % TWIN_EACH == 0 {
+            run.compare_with_twin(&kept.1, &kept.2).await;
+        }
     }
     rerun::clear(&run.house, &home).await;
 }

@@ -181,3 +181,70 @@ fn a_shell_that_starts_command_after_command_does_not_stand_in_the_way() {
         }
     }
 }
+
+#[test]
+fn a_record_that_is_damaged_stands_in_nobodys_way() {
+    for stage in Stage::each(&[]) {
+        let mode = stage.house.mode;
+        stage.sh("echo kept > a");
+        stage.ok(&["snapshot", &stage.id, "--name", "kept"]);
+        stage.sh("echo lost > a");
+        let lost = stage.ok(&["snapshot", &stage.id, "--name", "lost"]);
+        let also = stage.snapshot();
+        // As a host leaves them that goes down at the wrong moment.
+        for (id, text) in [(&lost, ""), (&also, "{\"version\":1,\"id\"")] {
+            let record = stage.house.home().join("snapshots").join(format!("{id}.json"));
+            std::fs::write(record, text).expect("the home is ours");
+        }
+        let (code, out, err) = stage.house.run(&["snapshots"]);
+        assert_eq!((code, out.lines().count()), (0, 2), "{mode:?}: {out}{err}");
+        assert!(err.contains(&format!("glass snapshots remove {lost}")), "{mode:?}: {err}");
+        assert_eq!(stage.json(&["snapshots"]).as_array().map(Vec::len), Some(1), "{mode:?}");
+        assert_eq!(stage.json(&["gc"])["damaged_snapshots"].as_array().map(Vec::len), Some(2), "{mode:?}");
+        for name in [&lost, &lost[..6]] {
+            let sentence = stage.refused(&["restore", &stage.id, name]);
+            assert!(sentence.contains("is damaged; `glass snapshots remove"), "{mode:?}: {sentence}");
+        }
+        // What it names, nobody knows; so nothing goes that it may name.
+        stage.ok(&["kill", &stage.id]);
+        stage.ok(&["gc"]);
+        assert_eq!(stage.layers().len(), 2, "{mode:?}: {:?}", stage.layers());
+        let fork = stage.ok(&["fork", "kept"]);
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+        stage.ok(&["snapshot", &fork, "--name", "more"]);
+        assert_eq!(stage.ok(&["snapshots", "remove", &lost]), lost);
+        assert_eq!(stage.layers().len(), 2, "{mode:?}: one more is damaged");
+        assert_eq!(stage.ok(&["snapshots", "remove", &also[..8]]), also);
+        assert_eq!(stage.layers().len(), 1, "{mode:?}: {:?}", stage.layers());
+        assert_eq!(stage.sh_in(&fork, "cat a"), "kept");
+    }
+}
+
+#[test]
+fn what_is_not_on_the_disk_yet_is_so_after_gc() {
+    for stage in Stage::each(&[]) {
+        let mode = stage.house.mode;
+        stage.sh("echo one > a");
+        let early = stage.snapshot();
+        let cleaned = stage.json(&["gc"]);
+        assert_eq!(cleaned["made_durable"], 1, "{mode:?}: {cleaned}");
+        assert_eq!(stage.json(&["gc"])["made_durable"], 0, "{mode:?}: once is enough");
+        stage.sh("echo two > a");
+        let late = stage.snapshot();
+        // As if the host had been started since.
+        for id in [&early, &late] {
+            let path = stage.house.home().join("snapshots").join(format!("{id}.json"));
+            let text = std::fs::read_to_string(&path).expect("it is there");
+            let mut record: serde_json::Value = serde_json::from_str(&text).expect("a record is JSON");
+            record["boot"] = "another".into();
+            std::fs::write(&path, record.to_string()).expect("the home is ours");
+        }
+        assert!(stage.refused(&["fork", &late]).contains("glass gc"), "{mode:?}");
+        // It is too late for that one.
+        assert_eq!(stage.json(&["gc"])["made_durable"], 0, "{mode:?}");
+        let shown = stage.json(&["snapshots"]);
+        assert_eq!((&shown[0]["durable"], &shown[1]["durable"]), (&true.into(), &false.into()), "{shown}");
+        let fork = stage.ok(&["fork", &early]);
+        assert_eq!(stage.sh_in(&fork, "cat a"), "one", "{mode:?}");
+    }
+}

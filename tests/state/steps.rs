@@ -164,7 +164,9 @@ fn a_snapshot_of_each_step_is_kept_as_long_as_the_box() {
         stage.sh("echo two > a");
         // They are many, and nobody asked for them by name.
         assert_eq!(stage.json(&["snapshots"]), serde_json::json!([]), "{:?}", stage.house.mode);
-        assert_eq!(stage.json(&["snapshots", "--all"]).as_array().map(Vec::len), Some(2));
+        let kept = stage.json(&["snapshots", "--all"]);
+        assert_eq!(kept.as_array().map(Vec::len), Some(2));
+        assert_eq!((&kept[0]["step"], &kept[1]["step"]), (&1.into(), &2.into()), "{kept}");
         let steps = events(&stage, "step");
         stage.ok(&["restore", &stage.id, steps[0]["snapshot"].as_str().expect("a snapshot")]);
         assert_eq!(stage.sh("cat a"), "one");

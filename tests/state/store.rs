@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use glasshouse_tests::{House, Mode, ORDINARY, is_root};
+use glasshouse_tests::{House, Mode, ORDINARY, crash_rounds, is_root};
 use serde_json::Value;
 
 use crate::rerun::Dice;
 use crate::stage::Stage;
 
-/// Rounds for each mode and each verb; the first is not killed, and tells how long one takes.
-const ROUNDS: usize = 5;
+/// Rounds for each mode, of all verbs in turn; the first of each is not killed, and tells how long one takes.
+/// `CRASH_ROUNDS` says otherwise.
+const ROUNDS: usize = 45;
 /// Layers of a box whose next snapshot merges them.
 const DEEP: usize = 15;
 /// Files of the root that boxes are made from.
@@ -374,7 +375,7 @@ fn fingerprint(tree: &Path) -> u64 {
 fn whoever_is_killed_at_the_store_loses_nothing_and_leaves_nothing() {
     for mode in Mode::all() {
         let Some(mut store) = Store::new(mode) else { continue };
-        for round in 0..ROUNDS {
+        for round in 0..crash_rounds(ROUNDS).div_ceil(VERBS.len()) {
             for verb in VERBS {
                 store.round(verb, round);
             }

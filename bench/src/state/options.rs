@@ -17,7 +17,7 @@ const FILES_MANY: usize = 1_000_000;
 /// Bytes that changed since the last snapshot.
 const BYTES: usize = 4096;
 /// The same for the one tree whose point they are.
-const BYTES_MANY: usize = 16 << 20;
+const BYTES_MORE: [usize; 2] = [256 << 10, 16 << 20];
 
 pub(super) const HELP: &str = "\
 What it costs to keep, to reset, to fork, to go back and to take a digest, against the number of files and the bytes
@@ -50,7 +50,7 @@ impl Options {
         if self.million {
             sizes.push((FILES_MANY, BYTES));
         }
-        sizes.push((FILES[0], BYTES_MANY));
+        sizes.extend(BYTES_MORE.map(|bytes| (FILES[0], bytes)));
         sizes
     }
 

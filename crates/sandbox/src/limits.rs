@@ -107,3 +107,9 @@ pub(crate) const DOOR_LOOK: Duration = Duration::from_millis(500);
 pub(crate) const TRACES_KEPT: usize = 1000;
 /// Bytes of traces that are kept of boxes that are gone.
 pub(crate) const TRACES_KEPT_BYTES: u64 = 4 << 30;
+/// A house that lives so long after a snapshot puts it on the disk, if nobody else has. Disks are slow, and this is long
+/// after whoever works with many states in a row has what he wanted.
+pub(crate) const DURABLE_AFTER: Duration = Duration::from_secs(10 * 60);
+/// A chain of so many layers is merged before one more is put on it. Most are merged long before, beside all else; this is
+/// for those whose programs always ended first, and for forks of forks.
+pub(crate) const CHAIN_LONG: usize = 100;

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glasshouse_trace::{Event, Reader, Retention, SecretPattern, prune};
@@ -14,13 +14,13 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, unfinished};
 use crate::image;
-use crate::limits::{LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{DURABLE_AFTER, LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
 use crate::record::Record;
 use crate::runtime::docker::EngineSettings;
 use crate::runtime::native::faults;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes, volume};
 use crate::sandbox::Sandbox;
-use crate::snapshot::layers;
+use crate::snapshot::{layers, records};
 use crate::spec::{Image, Recording, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 use crate::state::steps::Steps;
 use crate::threads::blocking;
@@ -51,6 +51,8 @@ struct Inner {
     volumes: Mutex<Vec<PathBuf>>,
     /// Boxes that were made, so far.
     made: AtomicUsize,
+    /// Somebody waits to put snapshots on the disk.
+    durable_waits: AtomicBool,
 }
 
 /// What was left behind, and is removed.
@@ -70,6 +72,11 @@ pub struct Cleaned {
     pub blobs: usize,
     /// Layers that no box, snapshot or image stands on.
     pub layers: usize,
+    /// Snapshots whose records are damaged. They are not removed; while they are there no layer is, since they may stand
+    /// on any.
+    pub damaged_snapshots: Vec<String>,
+    /// Snapshots that were not on the disk yet, and are now.
+    pub made_durable: usize,
 }
 
 impl std::fmt::Debug for Sandboxes {
@@ -89,8 +96,9 @@ impl Sandboxes {
         let home = Home::open(settings.home)?;
         let runtimes = Runtimes::new(&home, engine)?;
         let (children, chores, tools) = (Children::default(), Mutex::default(), Mutex::default());
-        let (volumes, made) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Sandboxes { inner: Arc::new(Inner { home, runtimes, children, chores, tools, volumes, made }) })
+        let (volumes, made, durable_waits) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
+        let inner = Inner { home, runtimes, children, chores, tools, volumes, made, durable_waits };
+        Ok(Sandboxes { inner: Arc::new(inner) })
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
@@ -192,6 +200,23 @@ impl Sandboxes {
         let mut chores = self.inner.chores.lock().unwrap_or_else(PoisonError::into_inner);
         while chores.try_join_next().is_some() {}
         chores.spawn(work);
+    }
+
+    /// Puts snapshots on the disk after a while, if the house is still there then. Nobody waits for it, not even who settles:
+    /// a program that ends before leaves it to `gc`.
+    pub(crate) fn make_durable_later(&self) {
+        if self.inner.durable_waits.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let house = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            tokio::time::sleep(DURABLE_AFTER).await;
+            let Some(inner) = house.upgrade() else { return };
+            // Those that are taken from here on wait for the next one.
+            inner.durable_waits.store(false, Ordering::Relaxed);
+            // What could not be done now is done by the next one, or by `gc`.
+            let _ = blocking(move || records::make_durable(&inner.home)).await;
+        });
     }
 
     /// Waits for what is done beside what callers wait for: for a program that is about to end.
@@ -353,7 +378,8 @@ impl Sandboxes {
     pub(crate) fn sweep(&self) -> Result<usize> {
         let swept = layers::sweep(self.home())?;
         let Some(_alone) = self.home().store_exclusive()? else { return Ok(swept) };
-        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&layers::referenced(self.home())?);
+        let Some(referenced) = layers::referenced(self.home())? else { return Ok(swept) };
+        let outside = self.inner.runtimes.get(RuntimeKind::Docker).sweep(&referenced);
         match outside {
             // They wait for the next one.
             Err(e) if e.kind() == ErrorKind::Unreachable => Ok(swept),
@@ -457,6 +483,8 @@ impl Sandboxes {
             cleaned.directories += home.drop_tops(&id)?;
         }
         self.forget_lost_steps()?;
+        cleaned.made_durable = records::make_durable(home)?;
+        cleaned.damaged_snapshots = records::look(home)?.damaged;
         cleaned.layers = self.sweep()?;
         cleaned.directories += image::clean_incoming(home)?;
         let keep = Retention { traces_max: TRACES_KEPT, bytes_max: TRACES_KEPT_BYTES };

@@ -18,6 +18,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::{BoxRecord, unfinished};
 use crate::image::Base;
+use crate::limits::CHAIN_LONG;
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, check_name, new_id};
 use crate::snapshot::records::{self, Method, SnapshotInfo};
@@ -45,6 +46,7 @@ impl Sandboxes {
         let (info, taken) = blocking(move || {
             let _share = house.home().store_shared()?;
             let before = house.written(&id)?;
+            house.shorten(&before.info);
             Ok((before.info.clone(), house.take_of(before, options, None)?))
         })
         .await?;
@@ -55,7 +57,7 @@ impl Sandboxes {
 
     /// Tidies beside all else, and merges layers of a box's chain. Who ends before it is done has only a longer chain.
     pub(crate) fn tidy_later(&self, runtime: RuntimeKind, compact: Option<String>) {
-        let house = self.clone();
+        let (house, later) = (self.clone(), self.clone());
         self.chore(async move {
             let _ = blocking(move || {
                 // What could not be done now is done by the next one, or by `gc`.
@@ -65,6 +67,7 @@ impl Sandboxes {
                 snapshot::compact(house.home(), &id)
             })
             .await;
+            later.make_durable_later();
         });
     }
 
@@ -92,6 +95,7 @@ impl Sandboxes {
         let taken = self.runtime(before.info.runtime).snapshot(&before.info.id, &layer)?;
         let took_us = start.elapsed().as_micros() as u64;
         if options.durable {
+            // What the record names first: one that is on the disk can be trusted.
             layers::sync(home)?;
         }
         let BoxRecord { info, given, .. } = before;
@@ -123,6 +127,14 @@ impl Sandboxes {
         records::write(home, snapshot)
     }
 
+    /// Merges layers of a chain that has become long, before one more is put on it.
+    fn shorten(&self, info: &SandboxInfo) {
+        if info.chain.len() >= CHAIN_LONG {
+            // What cannot be merged is as good as it was, and what is too long for the kernel says so itself.
+            let _ = snapshot::compact(self.home(), &info.id);
+        }
+    }
+
     fn on_record(&self, id: &str) -> Result<BoxRecord> {
         self.home().read_record(id)?.ok_or_else(|| unfinished(id))
     }
@@ -132,10 +144,17 @@ impl Sandboxes {
         self.home().read_written(id)?.ok_or_else(|| unfinished(id))
     }
 
-    /// All snapshots, oldest first.
+    /// All snapshots, oldest first; without those whose records are damaged.
     pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let house = self.clone();
         blocking(move || records::all(house.home())).await
+    }
+
+    /// Ids of the snapshots whose records are damaged. All that can be done with them is to remove them; while they are
+    /// there, no layer is removed, since they may stand on any.
+    pub async fn damaged_snapshots(&self) -> Result<Vec<String>> {
+        let house = self.clone();
+        blocking(move || Ok(records::look(house.home())?.damaged)).await
     }
 
     /// A snapshot, by its id, the beginning of it, or its name.
@@ -147,10 +166,10 @@ impl Sandboxes {
     pub async fn remove_snapshot(&self, name: &str) -> Result<String> {
         let (house, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let snapshot = records::find(house.home(), &name)?;
-            records::remove(house.home(), &snapshot.id)?;
+            let id = records::find_id(house.home(), &name)?;
+            records::remove(house.home(), &id)?;
             house.sweep()?;
-            Ok(snapshot.id)
+            Ok(id)
         })
         .await
     }
@@ -210,7 +229,7 @@ impl Sandboxes {
             match self.create_on(&spec, &base, Some(base.of.clone())).await {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
-                    self.tidy_later(spec.runtime, None);
+                    self.tidy_later(spec.runtime, base.grown);
                     // All or none.
                     for sandbox in made {
                         let _ = sandbox.destroy().await;
@@ -219,7 +238,7 @@ impl Sandboxes {
                 }
             }
         }
-        self.tidy_later(spec.runtime, None);
+        self.tidy_later(spec.runtime, base.grown);
         Ok(made)
     }
 
@@ -244,10 +263,11 @@ impl Sandboxes {
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
                     let (task, deterministic) = (snapshot.task, snapshot.deterministic);
                     let spec = SandboxSpec { image, cwd, task, deterministic, ..SandboxSpec::default() };
-                    return Ok((Forked { base, of, _share: share }, spec));
+                    return Ok((Forked { base, of, grown: None, _share: share }, spec));
                 }
             };
             let record = house.written(&id)?;
+            house.shorten(&record.info);
             let layer = layers::new_name("top")?;
             let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
             house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()), None);
@@ -261,7 +281,8 @@ impl Sandboxes {
                 env: record.given.env,
             };
             let spec = SandboxSpec { name: None, owner: None, ..record.spec };
-            Ok((Forked { base, of: id, _share: share }, spec))
+            let grown = (taken.method == Method::Rotate).then(|| id.clone());
+            Ok((Forked { base, of: id, grown, _share: share }, spec))
         })
         .await
     }
@@ -327,6 +348,8 @@ struct Forked {
     base: Base,
     /// The box or the snapshot that it is of.
     of: String,
+    /// The box, if it stands on one more layer since.
+    grown: Option<String>,
     _share: std::fs::File,
 }
 

@@ -5,15 +5,17 @@ use clap::Args;
 use glasshouse_sandbox::Cleaned;
 use serde_json::json;
 
+use super::snapshots;
 use crate::args::Global;
 use crate::output;
 use crate::words::count;
 
-/// Remove what dead boxes left behind, and old records
+/// Remove what dead boxes left behind, and old records; put snapshots on the disk
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Prints the id of each dead box that was removed. Every other command cleans up after crashes
-too; this does all of it now.
+too; this does all of it now. Snapshots that are not on the disk yet are when it ends, and
+survive the host.
 
 Example:
   glass gc")]
@@ -31,11 +33,19 @@ impl Gc {
                 "traces": cleaned.traces,
                 "blobs": cleaned.blobs,
                 "layers": cleaned.layers,
+                "damaged_snapshots": cleaned.damaged_snapshots,
+                "made_durable": cleaned.made_durable,
             }))?;
             return Ok(0);
         }
         output::print(&cleaned.boxes)?;
         global.say(&sentence(&cleaned));
+        if cleaned.made_durable > 0 {
+            global.say(&format!("{} put on the disk", count(cleaned.made_durable, "snapshot", "snapshots")));
+        }
+        for id in &cleaned.damaged_snapshots {
+            global.say(&format!("{}; until then no layers are removed", snapshots::damaged(id)));
+        }
         Ok(0)
     }
 }

@@ -17,6 +17,10 @@ Files are part of it, processes are not. When nothing runs in the box, what it h
 becomes a layer at once, whatever its size; when something runs, it is stopped for the time of a
 copy, and that is said. A snapshot outlives its box, until `glass snapshots remove`.
 
+It does not wait for the disk, and one that was not there yet when the host was started anew is
+refused: it cannot be trusted. `--durable` waits; `glass gc` puts all snapshots on the disk, and
+a service does so by itself within ten minutes.
+
 Examples:
   snap=$(glass snapshot web)
   glass snapshot web --name before-upgrade
@@ -71,5 +75,6 @@ pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
         "layers": snapshot.chain,
         "task": task::json(snapshot.task.as_ref()),
         "key": snapshot.key,
+        "step": snapshot.step,
     })
 }

@@ -48,8 +48,12 @@ impl Snapshots {
 }
 
 async fn list(global: &Global, all: bool) -> Result<i32> {
-    let mut snapshots = global.open()?.snapshots().await?;
+    let house = global.open()?;
+    let mut snapshots = house.snapshots().await?;
     snapshots.retain(|snapshot| all || snapshot.step.is_none());
+    for id in house.damaged_snapshots().await? {
+        global.say(&damaged(&id));
+    }
     if global.json {
         output::print_json(&Value::Array(snapshots.iter().map(snapshot::json).collect()))?;
         return Ok(0);
@@ -64,6 +68,11 @@ async fn list(global: &Global, all: bool) -> Result<i32> {
     lines[0] = lines[0].bold().to_string();
     output::print(lines)?;
     Ok(0)
+}
+
+/// What is said of a snapshot that cannot be shown.
+pub(super) fn damaged(id: &str) -> String {
+    format!("the record of snapshot {id} is damaged; `glass snapshots remove {id}` removes it")
 }
 
 fn row(snapshot: &SnapshotInfo) -> Vec<String> {

@@ -25,7 +25,8 @@ use glasshouse_protocol::plan::Source;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in};
 use crate::image;
-use crate::snapshot::{merge, records, shelf};
+use crate::snapshot::records::{self, Records};
+use crate::snapshot::{merge, shelf};
 
 /// Layers that the kernel can stack.
 pub(crate) const CHAIN_MAX: usize = 500;
@@ -193,8 +194,12 @@ fn claim(place: &Path) -> std::io::Result<(File, File)> {
     Ok((lock, File::open(&tree)?))
 }
 
-/// Every layer that a record names.
-pub(crate) fn referenced(home: &Home) -> Result<BTreeSet<String>> {
+/// Every layer that a record names. `None` if a snapshot's record is damaged: it may name any of them.
+pub(crate) fn referenced(home: &Home) -> Result<Option<BTreeSet<String>>> {
+    let Records { whole, damaged } = records::look(home)?;
+    if !damaged.is_empty() {
+        return Ok(None);
+    }
     let mut names = BTreeSet::from([image::host::current_layer()]);
     for id in home.ids()? {
         // A box whose record is damaged has lost its state; one that is being made holds a share of the lock.
@@ -208,18 +213,36 @@ pub(crate) fn referenced(home: &Home) -> Result<BTreeSet<String>> {
         }
     }
     names.extend(image::references(home)?);
-    for snapshot in records::all(home)? {
-        names.extend(snapshot.chain);
-    }
+    names.extend(whole.into_iter().flat_map(|snapshot| snapshot.chain));
     let fetched: Vec<String> = names.iter().filter(|name| tree_of(name).is_some()).cloned().collect();
     names.extend(expand(home, &fetched));
-    Ok(names)
+    Ok(Some(names))
 }
 
-/// Removes the layers that no record names. How many; none if somebody is at work with layers.
+/// Removes the layers that no record names. How many; none if somebody is at work with layers, or a snapshot's record is
+/// damaged.
 pub(crate) fn sweep(home: &Home) -> Result<usize> {
     let Some(alone) = home.store_exclusive()? else { return Ok(0) };
-    let referenced = referenced(home)?;
+    let swept = match referenced(home)? {
+        Some(referenced) => sweep_but(home, &referenced)?,
+        None => Vec::new(),
+    };
+    // Nobody is at work, so what lies here was left by somebody who was killed.
+    records::clean(home)?;
+    image::clean_records(home)?;
+    for name in names_in(&home.path("incoming"))? {
+        if name.contains('-') {
+            discard(home, "incoming", &name)?;
+        }
+    }
+    // Others may go on: nobody can see these any more, however long it takes to remove them.
+    drop(alone);
+    swept.iter().try_for_each(|name| home.empty_trash_of(name))?;
+    Ok(swept.len())
+}
+
+/// Throws away all layers but these, and removes what is known of them. Their names in the trash.
+fn sweep_but(home: &Home, referenced: &BTreeSet<String>) -> Result<Vec<String>> {
     let mut swept = Vec::new();
     for name in names_in(&home.path("layers"))? {
         if !referenced.contains(&name) {
@@ -240,18 +263,7 @@ pub(crate) fn sweep(home: &Home) -> Result<usize> {
             discard(home, "indexes", &name)?;
         }
     }
-    // Nobody is at work, so what lies here was left by somebody who was killed.
-    records::clean(home)?;
-    image::clean_records(home)?;
-    for name in names_in(&home.path("incoming"))? {
-        if name.contains('-') {
-            discard(home, "incoming", &name)?;
-        }
-    }
-    // Others may go on: nobody can see these any more, however long it takes to remove them.
-    drop(alone);
-    swept.iter().try_for_each(|name| home.empty_trash_of(name))?;
-    Ok(swept.len())
+    Ok(swept)
 }
 
 /// Takes a layer away: at once for everybody who looks, and then from the disk.

@@ -60,6 +60,7 @@ use glasshouse_protocol::walk::{Answer, Item, Wanted};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, UID_RANGE};
+use crate::state::steps;
 
 /// A line of a note, at the most.
 const NOTE_LINE_MAX: u64 = 8192;
@@ -255,6 +256,15 @@ fn write_note(path: &Path, upper: &Path, layer: &str, record: &copy::Record) -> 
 /// Merges neighbours in the chain of a box, so that it stays short. The box stands on the old ones until it is next
 /// given another root; both show the same.
 pub(crate) fn compact(home: &Home, id: &str) -> Result<()> {
+    compact_with(home, id, |parts, merged| steps::merged(home, id, parts, merged))
+}
+
+/// The same for who tells himself what is compared with the next step. `merged_into` is given the layers, and what they became.
+pub(crate) fn compact_with(
+    home: &Home,
+    id: &str,
+    mut merged_into: impl FnMut(&[String], &str) -> Result<()>,
+) -> Result<()> {
     loop {
         let Some(record) = home.read_record(id)? else { return Ok(()) };
         let chain = &record.info.chain;
@@ -273,13 +283,16 @@ pub(crate) fn compact(home: &Home, id: &str) -> Result<()> {
             Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
             Err(e) => return Err(e),
         }
-        let _turn = home.lock_box(id)?;
-        let Some(mut record) = home.read_record(id)? else { return Ok(()) };
-        let Some(at) = record.info.chain.windows(parts.len()).position(|run| run == parts) else {
-            // It stands on something else by now; what was made is swept away.
-            return Ok(());
-        };
-        record.info.chain.splice(at..at + parts.len(), [merged]);
-        home.write_record(&record)?;
+        {
+            let _turn = home.lock_box(id)?;
+            let Some(mut record) = home.read_record(id)? else { return Ok(()) };
+            if !steps::splice(&mut record.info.chain, &parts, &merged) {
+                // It stands on something else by now; what was made is swept away.
+                return Ok(());
+            }
+            home.write_record(&record)?;
+        }
+        // Not under the lock: whoever looks at a step takes the two the other way round.
+        merged_into(&parts, &merged)?;
     }
 }

@@ -1,13 +1,14 @@
 //! Snapshots on record: one file each, written when the layers are there.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in, variables, write_private};
+use crate::sandboxes::new_id;
 use crate::snapshot::layers;
 use crate::spec::Image;
 use crate::task::TaskInfo;
@@ -99,7 +100,7 @@ impl SnapshotInfo {
         }
         let message = format!(
             "snapshot {} was not on the disk yet when the host was last started, and cannot be trusted; \
-             `glass snapshot --durable` waits for the disk",
+             `glass snapshot --durable` waits for the disk, and `glass gc` puts all snapshots there",
             self.id
         );
         Err(Error::new(ErrorKind::Gone, message))
@@ -118,13 +119,33 @@ fn path(home: &Home, id: &str) -> PathBuf {
 }
 
 /// Writes a record; a name that another one has is refused. If somebody else has made the same state of a task
-/// meanwhile, that one is it.
+/// meanwhile, that one is it. One that says that it is durable is on the disk when this comes back; its layers have to be
+/// there before.
 pub(crate) fn write(home: &Home, snapshot: SnapshotInfo) -> Result<SnapshotInfo> {
+    let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
+    write_private(&temporary, &to_json(&snapshot).to_string())?;
+    let put = put(home, snapshot, &temporary);
+    if !put.as_ref().is_ok_and(|(_, is_new)| *is_new) {
+        let _ = fs::remove_file(&temporary);
+    }
+    let (snapshot, is_new) = put?;
+    if is_new && snapshot.durable {
+        sync_path(&home.path("snapshots"))?;
+    }
+    Ok(snapshot)
+}
+
+/// Puts a record that was written in its place, unless another one is it.
+fn put(home: &Home, snapshot: SnapshotInfo, written: &Path) -> Result<(SnapshotInfo, bool)> {
+    if snapshot.durable {
+        // Before it can be seen: after a power cut it is whole, or not there. And before the lock, since disks are slow.
+        sync_path(written)?;
+    }
     let _lock = home.lock()?;
     if let Some(key) = &snapshot.key
         && let Some(other) = of_key(home, key)?
     {
-        return Ok(other);
+        return Ok((other, false));
     }
     if let Some(name) = &snapshot.name
         && all(home)?.iter().any(|other| other.name.as_ref() == Some(name) && other.id != snapshot.id)
@@ -132,14 +153,64 @@ pub(crate) fn write(home: &Home, snapshot: SnapshotInfo) -> Result<SnapshotInfo>
         return Err(Error::new(ErrorKind::Exists, format!("a snapshot named {name:?} is there already")));
     }
     let target = path(home, &snapshot.id);
-    let temporary = home.path("snapshots").join(format!("{}~", snapshot.id));
-    write_private(&temporary, &to_json(&snapshot).to_string())?;
-    fs::rename(&temporary, &target).context(format_args!("write {}", target.display()))?;
-    Ok(snapshot)
+    fs::rename(written, &target).context(format_args!("write {}", target.display()))?;
+    Ok((snapshot, true))
+}
+
+/// Puts the snapshots of this start of the host on the disk that are not there yet, and says so in their records. How many.
+///
+/// A record that says so is on the disk itself before it takes the place of the one that does not: whenever the host goes
+/// down, one of the two is there, and it is true.
+pub(crate) fn make_durable(home: &Home) -> Result<usize> {
+    let _share = home.store_shared()?;
+    let mut young = all(home)?;
+    young.retain(|snapshot| !snapshot.durable && snapshot.boot == boot());
+    if young.is_empty() {
+        return Ok(0);
+    }
+    let mut written = Vec::new();
+    for snapshot in &mut young {
+        snapshot.durable = true;
+        // Somebody else may be at the same.
+        let temporary = home.path("snapshots").join(format!("{}-{}~", snapshot.id, new_id()?));
+        write_private(&temporary, &to_json(snapshot).to_string())?;
+        written.push(temporary);
+    }
+    layers::sync(home)?;
+    let made = replace(home, &young, &written)?;
+    sync_path(&home.path("snapshots"))?;
+    Ok(made)
+}
+
+/// Puts records in the places of older ones. Those of snapshots that were removed meanwhile go.
+fn replace(home: &Home, snapshots: &[SnapshotInfo], written: &[PathBuf]) -> Result<usize> {
+    let _lock = home.lock()?;
+    let mut replaced = 0;
+    for (snapshot, written) in snapshots.iter().zip(written) {
+        let target = path(home, &snapshot.id);
+        match target.exists() {
+            true => {
+                fs::rename(written, &target).context(format_args!("write {}", target.display()))?;
+                replaced += 1;
+            }
+            false => {
+                fs::remove_file(written).context(format_args!("remove {}", written.display()))?;
+            }
+        }
+    }
+    Ok(replaced)
+}
+
+/// Waits until a file, or the names in a directory, are on the disk.
+fn sync_path(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.context(format_args!("write {} to the disk", path.display()))
 }
 
 /// Removes a record. Layers that only it named go with the next sweep.
 pub(crate) fn remove(home: &Home, id: &str) -> Result<()> {
+    // Whoever makes it durable may not bring it back.
+    let _lock = home.lock()?;
     let path = path(home, id);
     fs::remove_file(&path).context(format_args!("remove {}", path.display()))
 }
@@ -153,30 +224,64 @@ pub(crate) fn clean(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// All snapshots, oldest first.
-pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
-    let mut snapshots = Vec::new();
+/// All that is on record.
+pub(crate) struct Records {
+    /// Snapshots, oldest first.
+    pub(crate) whole: Vec<SnapshotInfo>,
+    /// Ids of those whose records cannot be read: a disk was full, or the host went down. Nobody knows what they name.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Looks at every record. One that is damaged does not stand in the way of the others.
+pub(crate) fn look(home: &Home) -> Result<Records> {
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for file in names_in(&home.path("snapshots"))? {
         let Some(id) = file.strip_suffix(".json") else { continue };
-        snapshots.extend(read(home, id)?);
+        match parse(home, id)? {
+            Read::Whole(snapshot) => whole.push(*snapshot),
+            Read::Damaged => damaged.push(id.to_owned()),
+            // Somebody has removed it meanwhile.
+            Read::Missing => {}
+        }
     }
-    snapshots.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
-    Ok(snapshots)
+    whole.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
+    Ok(Records { whole, damaged })
+}
+
+/// All snapshots that can be read, oldest first.
+pub(crate) fn all(home: &Home) -> Result<Vec<SnapshotInfo>> {
+    Ok(look(home)?.whole)
+}
+
+/// What a record turned out to be.
+enum Read {
+    Missing,
+    Damaged,
+    Whole(Box<SnapshotInfo>),
+}
+
+fn parse(home: &Home, id: &str) -> Result<Read> {
+    let path = path(home, id);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Read::Missing),
+        read => read.context(format_args!("read {}", path.display()))?,
+    };
+    let value = serde_json::from_slice(&text).ok();
+    let snapshot = value.as_ref().and_then(from_json);
+    Ok(snapshot.map_or(Read::Damaged, |snapshot| Read::Whole(Box::new(snapshot))))
 }
 
 fn read(home: &Home, id: &str) -> Result<Option<SnapshotInfo>> {
-    let path = path(home, id);
-    let text = match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.context(format_args!("read {}", path.display()))?,
-    };
-    let damaged = || {
-        let message =
-            format!("{} is damaged; `glass snapshots remove {id}` removes the snapshot", path.display());
-        Error::new(ErrorKind::Failed, message)
-    };
-    let value = serde_json::from_slice(&text).map_err(|_| damaged())?;
-    from_json(&value).map(Some).ok_or_else(damaged)
+    match parse(home, id)? {
+        Read::Missing => Ok(None),
+        Read::Whole(snapshot) => Ok(Some(*snapshot)),
+        Read::Damaged => {
+            let path = path(home, id);
+            let message =
+                format!("{} is damaged; `glass snapshots remove {id}` removes the snapshot", path.display());
+            Err(Error::new(ErrorKind::Failed, message))
+        }
+    }
 }
 
 /// The state of a task, by what it was made of; if it is there and can be trusted.
@@ -191,31 +296,71 @@ pub(crate) fn of_key(home: &Home, key: &str) -> Result<Option<SnapshotInfo>> {
 
 /// The snapshot that an id, the beginning of one, or a name stands for.
 pub(crate) fn find(home: &Home, name: &str) -> Result<SnapshotInfo> {
-    let unknown = || {
-        let message = format!("there is no snapshot {name:?}; `glass snapshots` shows those that are");
-        Error::new(ErrorKind::NotFound, message)
-    };
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(unknown());
+    if !may_be_name(name) {
+        return Err(unknown(name));
     }
-    // What cannot be an id is not looked for as a file: it may be no name of one at all.
-    let may_be_id = name.len() <= ID_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if may_be_id && let Some(snapshot) = read(home, name)? {
+    if may_be_id(name)
+        && let Some(snapshot) = read(home, name)?
+    {
         return Ok(snapshot);
     }
-    let mut all = all(home)?;
+    let Records { whole: mut all, damaged } = look(home)?;
     if let Some(at) = all.iter().position(|snapshot| snapshot.name.as_deref() == Some(name)) {
         return Ok(all.swap_remove(at));
     }
-    all.retain(|snapshot| name.len() >= 4 && snapshot.id.starts_with(name));
+    all.retain(|snapshot| begins(&snapshot.id, name));
     match all.len() {
         1 => Ok(all.swap_remove(0)),
-        0 => Err(unknown()),
-        _ => {
-            let message = format!("{name:?} stands for more than one snapshot; write more of the id");
-            Err(Error::new(ErrorKind::Invalid, message))
+        // The one that is meant, perhaps, and then its error says more.
+        0 => match damaged.iter().find(|id| begins(id, name)) {
+            Some(id) => read(home, id)?.ok_or_else(|| unknown(name)),
+            None => Err(unknown(name)),
+        },
+        _ => Err(ambiguous(name)),
+    }
+}
+
+/// The id of the snapshot that a name stands for, for who removes it: the record need not be readable.
+pub(crate) fn find_id(home: &Home, name: &str) -> Result<String> {
+    if may_be_name(name) && may_be_id(name) {
+        if path(home, name).exists() {
+            return Ok(name.to_owned());
+        }
+        let Records { whole, damaged } = look(home)?;
+        let is_whole =
+            |snapshot: &SnapshotInfo| snapshot.name.as_deref() == Some(name) || begins(&snapshot.id, name);
+        let mut damaged = damaged.into_iter().filter(|id| begins(id, name));
+        if !whole.iter().any(is_whole)
+            && let Some(id) = damaged.next()
+        {
+            return damaged.next().map_or(Ok(id), |_| Err(ambiguous(name)));
         }
     }
+    Ok(find(home, name)?.id)
+}
+
+fn may_be_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !name.starts_with('.')
+}
+
+/// What cannot be an id is not looked for as a file: it may be no name of one at all.
+fn may_be_id(name: &str) -> bool {
+    name.len() <= ID_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Whether this is enough of the id to stand for it.
+fn begins(id: &str, beginning: &str) -> bool {
+    beginning.len() >= 4 && id.starts_with(beginning)
+}
+
+fn unknown(name: &str) -> Error {
+    let message = format!("there is no snapshot {name:?}; `glass snapshots` shows those that are");
+    Error::new(ErrorKind::NotFound, message)
+}
+
+fn ambiguous(name: &str) -> Error {
+    let message = format!("{name:?} stands for more than one snapshot; write more of the id");
+    Error::new(ErrorKind::Invalid, message)
 }
 
 fn to_json(snapshot: &SnapshotInfo) -> Value {

@@ -40,7 +40,7 @@ impl Sandboxes {
             let home = house.home();
             let share = home.store_shared()?;
             let found = house.beginning(home, &digest, likely.as_deref())?;
-            Ok(found.map(|Found { of, base, task }| (Forked { base, of, _share: share }, task)))
+            Ok(found.map(|Found { of, base, task }| (Forked { base, of, grown: None, _share: share }, task)))
         });
         let Some((forked, task)) = found.await? else { return Ok(None) };
         let spec = SandboxSpec { task: task.or(spec.task.clone()), ..spec };

@@ -39,15 +39,15 @@ use super::changes::kind_name;
 use super::look::{State, shelf_state, top_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
-use crate::limits::{STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
+use crate::limits::{CHAIN_LONG, STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
 use crate::runtime::Still;
 use crate::sandboxes::Sandboxes;
-use crate::snapshot::Reach;
 use crate::snapshot::diff::{self, Change, Node};
 use crate::snapshot::index::{Index, Kept, Kind, Room};
 use crate::snapshot::pack::Stack;
-use crate::snapshot::records;
+use crate::snapshot::records::{self, Method};
 use crate::snapshot::shelf::{self, Shelf};
+use crate::snapshot::{Reach, compact_with};
 use crate::spec::{Recording, RuntimeKind, SandboxInfo};
 use crate::threads::blocking;
 
@@ -98,11 +98,11 @@ impl Steps {
         let looked = blocking(move || house.after_step(&id, recording, runtime, changes)).await;
         let looked = looked.unwrap_or_else(|e| {
             let no_state = Some(e.to_string());
-            Looked { number: 0, base: None, state: None, no_state, snapshot: None }
+            Looked { number: 0, base: None, state: None, no_state, snapshot: None, grown: false }
         });
-        let Looked { number, base, state, no_state, snapshot } = looked;
+        let Looked { number, base, state, no_state, snapshot, grown } = looked;
         if snapshot.is_some() {
-            self.house.tidy_later(self.runtime, None);
+            self.house.tidy_later(self.runtime, grown.then(|| self.id.clone()));
         }
         let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
         let step = Step {
@@ -131,6 +131,8 @@ struct Looked {
     state: Option<StepState>,
     no_state: Option<String>,
     snapshot: Option<String>,
+    /// The box stands on one more layer since.
+    grown: bool,
 }
 
 /// The state after the step before, as the box's directory keeps it.
@@ -246,6 +248,27 @@ pub(super) fn moved(home: &Home, info: &SandboxInfo, chain: &[String]) -> Result
     Note { step: before.step, digest: String::new(), chain: chain.to_vec(), top: None }.write(home, id)
 }
 
+/// Layers of a box's chain were merged: the next step is compared with the same, as it is called now. The others go
+/// when nobody else stands on them.
+pub(crate) fn merged(home: &Home, id: &str, parts: &[String], merged: &str) -> Result<()> {
+    if !Note::path(home, id).exists() {
+        return Ok(());
+    }
+    let _turn = turn(home, id)?;
+    let mut note = Note::read(home, id);
+    if !splice(&mut note.chain, parts, merged) {
+        return Ok(());
+    }
+    note.write(home, id)
+}
+
+/// Puts one layer in the place of several neighbours of a chain. Whether they are there.
+pub(crate) fn splice(chain: &mut Vec<String>, parts: &[String], merged: &str) -> bool {
+    let Some(at) = chain.windows(parts.len()).position(|run| run == parts) else { return false };
+    chain.splice(at..at + parts.len(), [merged.to_owned()]);
+    true
+}
+
 impl Sandboxes {
     fn after_step(
         &self,
@@ -258,7 +281,8 @@ impl Sandboxes {
         let _turn = turn(home, id)?;
         let before = Note::read(home, id);
         let number = before.step + 1;
-        let mut looked = Looked { number, base: None, state: None, no_state: None, snapshot: None };
+        let mut looked =
+            Looked { number, base: None, state: None, no_state: None, snapshot: None, grown: false };
         let mut note = Note { step: number, ..before };
         if recording != Recording::Commands {
             match self.look_after(id, &note, runtime, changes) {
@@ -270,12 +294,21 @@ impl Sandboxes {
             }
         }
         if recording == Recording::Snapshots && looked.state.is_some() {
+            if note.chain.len() >= CHAIN_LONG {
+                let _share = home.store_shared()?;
+                // What cannot be merged is as good as it was. The note is written anew below.
+                let _ = compact_with(home, id, |parts, merged| {
+                    splice(&mut note.chain, parts, merged);
+                    Ok(())
+                });
+            }
             match self.take(id, SnapshotOptions { step: Some(number), ..SnapshotOptions::default() }, None) {
                 Ok(taken) => {
                     // Of a box elsewhere, what it showed is at hand, and what was taken of it is not.
                     if !note.chain.is_empty() {
                         note = Note { chain: taken.chain, top: None, ..note };
                     }
+                    looked.grown = taken.method == Method::Rotate;
                     looked.snapshot = Some(taken.id);
                 }
                 Err(e) => looked.no_state = Some(format!("no snapshot: {e}")),

@@ -33,6 +33,7 @@ use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Marks, Reach};
 use crate::spec::Image;
+use crate::task::TaskInfo;
 use crate::threads::blocking;
 
 const FORMAT: &str = "glasshouse snapshot";
@@ -95,6 +96,10 @@ struct Manifest {
     user: String,
     cwd: String,
     env: Vec<(String, String)>,
+    /// It was taken of a deterministic box. Older files do not say.
+    deterministic: bool,
+    /// The task of that box. Older files do not say.
+    task: Option<TaskInfo>,
 }
 
 impl Sandboxes {
@@ -159,6 +164,8 @@ impl Sandboxes {
             user: snapshot.user,
             cwd: snapshot.cwd,
             env: snapshot.env,
+            deterministic: snapshot.deterministic,
+            task: snapshot.task,
         };
         let manifest = manifest.to_json().to_string();
         let written = zstd::Encoder::new(out, ZSTD_LEVEL).and_then(|out| {
@@ -227,6 +234,8 @@ impl Sandboxes {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        // They were on the disk before they were moved to their places; now they are so there.
+        layers::sync(home)?;
         let snapshot = SnapshotInfo {
             id: new_id()?,
             name,
@@ -242,10 +251,11 @@ impl Sandboxes {
             user: manifest.user,
             cwd: manifest.cwd,
             env: manifest.env,
-            deterministic: false,
+            deterministic: manifest.deterministic,
+            task: manifest.task,
+            // How the task begins is known by what was made here.
             key: None,
             step: None,
-            task: None,
         };
         let snapshot = records::write(home, snapshot)?;
         Ok(Imported { snapshot, digest, exact })
@@ -258,7 +268,8 @@ impl Manifest {
         json!({
             "format": FORMAT, "version": VERSION, "image": self.image.to_string(), "from": self.from,
             "base": self.base, "digest": self.digest, "layers": layers, "left_out": self.left_out,
-            "user": self.user, "cwd": self.cwd, "env": self.env,
+            "user": self.user, "cwd": self.cwd, "env": self.env, "deterministic": self.deterministic,
+            "task": self.task.as_ref().map(TaskInfo::to_json),
         })
     }
 
@@ -294,6 +305,14 @@ impl Manifest {
                 user: word("user").filter(plain)?,
                 cwd: word("cwd").filter(plain).filter(|cwd| cwd.starts_with('/'))?,
                 env: variables(value.get("env")?).filter(|env| env.iter().all(is_variable))?,
+                deterministic: match value.get("deterministic") {
+                    None => false,
+                    Some(told) => told.as_bool()?,
+                },
+                task: match value.get("task") {
+                    None | Some(Value::Null) => None,
+                    Some(told) => Some(TaskInfo::from_json(told).filter(is_plain_task)?),
+                },
             })
         };
         read().ok_or_else(|| unknown("its description is damaged"))
@@ -319,6 +338,16 @@ impl Manifest {
             (_, None) => Ok(None),
         }
     }
+}
+
+/// Whether nothing in it does more to a terminal than to be shown there. Lines of set-up may be long.
+fn is_plain_task(task: &TaskInfo) -> bool {
+    let TaskInfo { repo, asked, commit, setup, test, dir } = task;
+    let is_text = |text: &String| !text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t'));
+    let is_line = |text: &&String| !text.contains(|c: char| c.is_control());
+    [repo, asked, commit, dir].iter().all(is_line)
+        && setup.iter().chain(test).all(is_text)
+        && dir.starts_with('/')
 }
 
 /// Whether this is one of the digests that become parts of paths.
@@ -453,6 +482,41 @@ mod tests {
             "digest": format!("b3:{}", "0".repeat(64)), "layer": format!("sha256:{}", "0".repeat(64)),
             "left_out": 0, "user": "root", "cwd": "/", "env": [["A", "b"]],
         })
+    }
+
+    fn task() -> Value {
+        json!({
+            "repo": "https://forge/r", "asked": "main", "commit": "c0ffee", "setup": ["cat <<E\n\tx\nE"], "test": null,
+            "dir": "/work",
+        })
+    }
+
+    #[test]
+    fn what_a_box_was_goes_along() {
+        let mut value = manifest();
+        let older = Manifest::from_text(&value.to_string()).unwrap();
+        assert_eq!((older.deterministic, older.task), (false, None));
+        (value["deterministic"], value["task"]) = (true.into(), task());
+        let mut told = Manifest::from_text(&value.to_string()).unwrap();
+        assert_eq!((told.deterministic, told.task.as_ref().map(TaskInfo::to_json)), (true, Some(task())));
+        told.layers = vec![(layer_name(0), format!("sha256:{}", "0".repeat(64)))];
+        let again = Manifest::from_text(&told.to_json().to_string()).unwrap();
+        assert_eq!((again.deterministic, again.task), (true, told.task));
+    }
+
+    #[test]
+    fn a_task_that_is_none_is_refused() {
+        let mut hostile = task();
+        hostile["repo"] = "\u{1b}[2J".into();
+        let mut elsewhere = task();
+        elsewhere["dir"] = "work".into();
+        for (key, told) in
+            [("task", hostile), ("task", elsewhere), ("task", json!({})), ("deterministic", json!("yes"))]
+        {
+            let mut value = manifest();
+            value[key] = told;
+            assert!(Manifest::from_text(&value.to_string()).is_err(), "{value}");
+        }
     }
 
     /// A file with this description and this layer, whose digest is put right.

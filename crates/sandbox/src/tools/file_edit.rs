@@ -1,5 +1,6 @@
 //! `file_edit`: a piece of text is replaced, or a patch is applied. All of it, or nothing.
 
+use glasshouse_protocol::file::FileStat;
 use memchr::memmem::Finder;
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use super::info::ToolInfo;
 use super::patch::{self, FilePatch};
 use super::result::ToolResult;
 use super::schema::Params;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sandbox::Sandbox;
 
 /// The largest file that is edited, before and after.
@@ -178,6 +179,8 @@ async fn read(sandbox: &Sandbox, path: &str) -> Result<std::result::Result<Optio
 /// A file as a patch wants it.
 struct Change {
     path: String,
+    /// None: it is made.
+    before: Option<Vec<u8>>,
     /// None: it goes.
     after: Option<Vec<u8>>,
     mode: Option<u32>,
@@ -199,66 +202,151 @@ async fn apply(sandbox: &Sandbox, path: Option<&str>, text: &str) -> Result<Done
             Err(refused) => return Ok(Err(refused)),
         }
     }
-    let mut said = String::new();
-    for Change { path, after, mode } in &changes {
-        match after {
-            Some(bytes) => {
-                sandbox.write_file(path, bytes, *mode).await?;
-                said.push_str(&format!("patched {path}\n"));
+    let mut undo = Vec::new();
+    for change in &changes {
+        let Err(e) = carry_out(sandbox, change, &mut undo).await else { continue };
+        let path = &change.path;
+        return match put_back(sandbox, undo).await {
+            Ok(()) => {
+                Err(Error::new(e.kind(), format!("file_edit: {path} cannot be patched: {e}; nothing was changed")))
             }
-            None => {
-                sandbox.remove_file(path, false).await?;
-                said.push_str(&format!("removed {path}\n"));
+            Err(left) => {
+                let message = format!("file_edit: {path} cannot be patched: {e}; and not all is as before: {left}");
+                Err(Error::new(e.kind(), message))
+            }
+        };
+    }
+    let said = changes.iter().map(|change| match change.after {
+        Some(_) => format!("patched {}\n", change.path),
+        None => format!("removed {}\n", change.path),
+    });
+    Ok(Ok(said.collect()))
+}
+
+/// How one thing that was done is undone.
+enum Undo<'a> {
+    /// A file or a directory that was made.
+    Remove(String),
+    /// A file that was changed or removed.
+    Write { path: &'a str, bytes: &'a [u8], stat: FileStat },
+}
+
+/// Does one thing that a patch wants; what undoes it is noted before.
+async fn carry_out<'a>(sandbox: &Sandbox, change: &'a Change, undo: &mut Vec<Undo<'a>>) -> Result<()> {
+    let Change { path, before, after, mode } = change;
+    match before {
+        Some(bytes) => undo.push(Undo::Write { path, bytes, stat: sandbox.stat(path, true).await? }),
+        None => {
+            for dir in missing_above(sandbox, path).await? {
+                undo.push(Undo::Remove(dir));
+            }
+            undo.push(Undo::Remove(path.clone()));
+        }
+    }
+    match after {
+        Some(bytes) => sandbox.write_file(path, bytes, *mode).await,
+        None => sandbox.remove_file(path, false).await,
+    }
+}
+
+/// The directories that a file's writing would make, the uppermost first.
+async fn missing_above(sandbox: &Sandbox, path: &str) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
+    for (at, _) in path.match_indices('/').filter(|(at, _)| *at > 0).collect::<Vec<_>>().into_iter().rev() {
+        match sandbox.stat(&path[..at], true).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => missing.push(path[..at].to_owned()),
+            found => {
+                found?;
+                break;
             }
         }
     }
-    Ok(Ok(said))
+    missing.reverse();
+    Ok(missing)
+}
+
+/// Undoes what was done, the last first. What could not be undone is told.
+async fn put_back(sandbox: &Sandbox, undo: Vec<Undo<'_>>) -> std::result::Result<(), String> {
+    let mut left = Vec::new();
+    for undo in undo.into_iter().rev() {
+        let (path, undone) = match undo {
+            Undo::Remove(path) => match sandbox.remove_file(&path, false).await {
+                // It never came so far.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                removed => (path, removed),
+            },
+            Undo::Write { path, bytes, stat } => {
+                let mut undone = sandbox.write_file(path, bytes, Some(stat.mode)).await;
+                if undone.is_ok() && sandbox.stat(path, true).await.is_ok_and(|now| (now.uid, now.gid) != (stat.uid, stat.gid)) {
+                    undone = sandbox.chown(path, Some(stat.uid), Some(stat.gid)).await;
+                }
+                (path.to_owned(), undone)
+            }
+        };
+        if let Err(e) = undone {
+            left.push(format!("{path}: {e}"));
+        }
+    }
+    if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
 }
 
 /// What a patch makes of one file, given what is to be done before it.
 async fn change(
     sandbox: &Sandbox,
     patch: &FilePatch,
-    before: &[Change],
+    earlier: &[Change],
 ) -> Result<std::result::Result<Vec<Change>, Refused>> {
-    let mut changes = Vec::new();
-    let text = match &patch.old {
-        None => {
-            let new = patch.new.as_deref().unwrap_or_default();
-            if !matches!(read(sandbox, new).await?, Ok(None)) {
-                let why = format!("{new} is to be made by the patch, and is there already");
-                return Ok(Err(Refused::text(why)));
-            }
-            Vec::new()
+    let FilePatch { old, new, .. } = patch;
+    for path in [old, new].into_iter().flatten() {
+        if earlier.iter().any(|change| is_same(&change.path, path)) {
+            return Ok(Err(Refused::text(format!("the patch changes {path} twice; nothing was changed"))));
         }
-        Some(old) => {
-            if before.iter().any(|change| change.path == *old) {
-                return Ok(Err(Refused::text(format!("the patch changes {old} twice"))));
-            }
-            match read(sandbox, old).await? {
-                Ok(Some(text)) => text,
-                Ok(None) => return Ok(Err(Refused::text(format!("{old} is not there")))),
-                Err(refused) => return Ok(Err(refused)),
-            }
-        }
+    }
+    let stays = matches!((old, new), (Some(old), Some(new)) if is_same(old, new));
+    if let Some(new) = new
+        && !stays
+        && !matches!(read(sandbox, new).await?, Ok(None))
+    {
+        let why = format!("{new} is to be made by the patch, and is there already; nothing was changed");
+        return Ok(Err(Refused::text(why)));
+    }
+    let text = match old {
+        None => None,
+        Some(old) => match read(sandbox, old).await? {
+            Ok(Some(text)) => Some(text),
+            Ok(None) => return Ok(Err(Refused::text(format!("{old} is not there; nothing was changed")))),
+            Err(refused) => return Ok(Err(refused)),
+        },
     };
-    let after = match patch.apply(&text) {
+    let after = match patch.apply(text.as_deref().unwrap_or_default()) {
         Ok(after) => after,
         Err(why) => {
-            let name = patch.old.as_ref().or(patch.new.as_ref()).map_or("", String::as_str);
+            let name = old.as_ref().or(new.as_ref()).map_or("", String::as_str);
             let why = format!("the patch does not fit {name}: {why}; nothing was changed");
             return Ok(Err(Refused::text(why)));
         }
     };
-    if let Some(new) = &patch.new {
-        changes.push(Change { path: new.clone(), after: Some(after), mode: patch.mode });
-    }
-    if let Some(old) = &patch.old
-        && patch.new.as_ref() != Some(old)
-    {
-        changes.push(Change { path: old.clone(), after: None, mode: None });
-    }
-    Ok(Ok(changes))
+    let mode = patch.mode;
+    Ok(Ok(match (old, new) {
+        (Some(old), Some(_)) if stays => {
+            vec![Change { path: old.clone(), before: text, after: Some(after), mode }]
+        }
+        (old, new) => {
+            let made =
+                new.iter().map(|new| Change { path: new.clone(), before: None, after: Some(after.clone()), mode });
+            let gone =
+                old.iter().map(|old| Change { path: old.clone(), before: text.clone(), after: None, mode: None });
+            made.chain(gone).collect()
+        }
+    }))
+}
+
+/// Whether two names are spellings of one path.
+fn is_same(one: &str, other: &str) -> bool {
+    let parts = |path: &str| -> Vec<String> {
+        path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
+    };
+    one.starts_with('/') == other.starts_with('/') && parts(one) == parts(other)
 }
 
 #[cfg(test)]
