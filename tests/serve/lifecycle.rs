@@ -211,6 +211,26 @@ fn a_box_ends_with_its_entrypoint() {
 }
 
 #[test]
+fn a_program_of_opensandboxs_images_is_started_where_it_is_and_missed_nowhere_else() {
+    let server = Server::new();
+    let program = "/opt/code-interpreter/code-interpreter.sh";
+    for missing in ["/opt/opensandbox/code-interpreter.sh", program] {
+        let id = server.create(json!({ "entrypoint": [missing] }));
+        assert_eq!(server.lines(&id, "echo here"), ["here"]);
+        let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+        assert_eq!((&seen["status"]["state"], &seen["entrypoint"]), (&json!("Running"), &json!([missing])));
+    }
+    let id = server.create(json!({}));
+    let line = "mkdir -p /opt/code-interpreter; cd /opt/code-interpreter; printf '#!/bin/sh\nexit 3\n' > code-interpreter.sh";
+    server.lines(&id, &format!("{line}; chmod +x code-interpreter.sh"));
+    let snapshot = server.request("POST", &format!("/v1/sandboxes/{id}/snapshots"), &[], b"").json();
+    let id = server.create(json!({ "image": null, "snapshotId": snapshot["id"], "entrypoint": [program] }));
+    let state = || server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"].clone();
+    while state() == "Running" {}
+    assert_eq!(state(), "Failed");
+}
+
+#[test]
 fn a_snapshot_begins_another_box() {
     let server = Server::new();
     let id = server.create(json!({}));

@@ -109,7 +109,10 @@ fn install() -> Result<PathBuf, String> {
 
 #[test]
 fn the_example_of_the_readme_runs() {
-    check("readme.py", &Server::new(), &[]);
+    let server = Server::new();
+    check("readme.py", &server, &[]);
+    // What upstream's own tests name.
+    check("readme.py", &server, &[("ENTRYPOINT", "/opt/code-interpreter/code-interpreter.sh")]);
 }
 
 #[test]

@@ -216,6 +216,14 @@ pub(crate) fn only_waits(entrypoint: &[String]) -> bool {
     matches!(words.as_slice(), ["tail", "-f", "/dev/null"] | ["sleep", "infinity"])
 }
 
+/// The program of an entrypoint, if it is one of those that only OpenSandbox's own images have: there they start what runs code,
+/// and the examples name them. A box on any other image runs code without.
+pub(crate) fn of_their_images(entrypoint: &[String]) -> Option<&str> {
+    const PROGRAMS: [&str; 2] =
+        ["/opt/opensandbox/code-interpreter.sh", "/opt/code-interpreter/code-interpreter.sh"];
+    entrypoint.first().map(String::as_str).filter(|program| PROGRAMS.contains(program))
+}
+
 fn lifetime_ms(timeout_s: Option<i64>, config: &Config) -> Answer<Option<u64>> {
     let Some(seconds) = timeout_s else { return Ok(None) };
     let max = config.timeout_max.as_secs();
@@ -334,6 +342,16 @@ mod tests {
         assert!(made.record.expires_ms.is_some_and(|at| at > now_ms() + 590_000));
         assert_eq!(made.spec.labels.get("m").map(String::as_str), Some("v"));
         assert!(only_waits(&made.record.entrypoint));
+    }
+
+    #[test]
+    fn programs_of_opensandboxs_images_are_known() {
+        let named = |program: &str| of_their_images(&[program.to_owned(), "x".to_owned()]).is_some();
+        assert!(
+            named("/opt/opensandbox/code-interpreter.sh")
+                && named("/opt/code-interpreter/code-interpreter.sh")
+        );
+        assert!(!named("/opt/code-interpreter.sh") && of_their_images(&[]).is_none());
     }
 
     #[test]

@@ -8,7 +8,8 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use glasshouse_sandbox::{
-    Credentials, ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState, SnapshotInfo,
+    Credentials, ErrorKind, ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState,
+    SnapshotInfo,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -138,6 +139,12 @@ fn as_its_box(spec: &mut SandboxSpec, snapshot: &SnapshotInfo) {
 /// Starts what a box is to run, unless that only waits.
 pub(super) async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: &[String]) -> Answer<()> {
     if entrypoint.is_empty() || create::only_waits(entrypoint) {
+        return Ok(());
+    }
+    if let Some(program) = create::of_their_images(entrypoint)
+        && let Err(e) = room.sandbox.stat(program, true).await
+        && e.kind() == ErrorKind::NotFound
+    {
         return Ok(());
     }
     let spec = ExecSpec {
