@@ -231,6 +231,23 @@ fn a_program_of_opensandboxs_images_is_started_where_it_is_and_missed_nowhere_el
 }
 
 #[test]
+fn an_entrypoint_has_the_variables_that_commands_have() {
+    let server = Server::new();
+    let script = "echo \"[$OPENSANDBOX_ID] [$EXECD_ENVS] [$A]\"; exec sleep 1000000";
+    let id = server.create(json!({ "entrypoint": ["sh", "-c", script], "env": { "A": "b" } }));
+    let expected = server.lines(&id, "echo \"[$OPENSANDBOX_ID] [$EXECD_ENVS] [$A]\"");
+    assert!(expected[0].contains(&id));
+    let logs = format!("/v1/sandboxes/{id}/diagnostics/logs?scope=container");
+    let wrote = loop {
+        let wrote = server.get(&logs).json()["content"].as_str().unwrap().to_owned();
+        if !wrote.is_empty() {
+            break wrote;
+        }
+    };
+    assert_eq!(wrote.trim(), expected[0]);
+}
+
+#[test]
 fn a_snapshot_begins_another_box() {
     let server = Server::new();
     let id = server.create(json!({}));

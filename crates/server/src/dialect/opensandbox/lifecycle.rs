@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::create::{self, Wanted};
+use super::execd::of_commands;
 use super::fault::{Answer, Fault};
 use super::metadata;
 use super::model::{
@@ -149,6 +150,7 @@ pub(super) async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: 
     }
     let spec = ExecSpec {
         program: Program::Argv(entrypoint.to_vec()),
+        env: of_commands(&room.sandbox).await?,
         background: true,
         label: Some(ENTRYPOINT.to_owned()),
         kept_output_bytes: Some(BACKGROUND_BYTES),

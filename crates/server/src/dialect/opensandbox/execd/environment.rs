@@ -15,7 +15,7 @@ use crate::limits::{ASK_TIMEOUT_MS, ENV_FILE_BYTES};
 type Variables = Vec<(String, String)>;
 
 /// What commands get beside the box's own variables.
-pub(super) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
+pub(crate) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
     let file = file_of(sandbox);
     let mut variables = vec![
         ("OPENSANDBOX_ID".to_owned(), sandbox.id().to_owned()),
