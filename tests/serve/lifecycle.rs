@@ -385,12 +385,40 @@ fn diagnostics_tell_what_happened_and_what_was_written() {
     assert_eq!((legacy.header("deprecation"), legacy.text().lines().count()), (Some("true"), 1));
     assert!(of("inspect").text().contains("level: "));
     assert!(of("summary").text().contains("from the entrypoint"));
-    server
-        .get("/v1/sandboxes/nobody/diagnostics/logs?scope=all")
-        .assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    for path in ["logs?scope=all", "logs?scope=container", "logs", "events?scope=all", "summary"] {
+        let nobody = server.get(&format!("/v1/sandboxes/nobody/diagnostics/{path}"));
+        nobody.assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    }
+    let future = "2999-01-01T00:00:00Z";
+    assert_eq!(content(&format!("events?scope=all&since={future}")), "");
+    assert_eq!(of(&format!("events?since={future}")).text(), "");
+    assert!(!content(&format!("logs?scope=all&since={future}")).contains("from a command"));
+    assert!(content("logs?scope=all&since=1h").contains("from a command"));
+    of("logs?scope=all&since=soon").assert_error(400, "SANDBOX::INVALID_PARAMETER");
     // The record is there when the box is not.
     assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
     assert!(content("events?scope=lifecycle").contains("ended: destroyed"));
+    assert_eq!(content("logs?scope=container"), "from the entrypoint\n");
+}
+
+#[test]
+fn what_an_entrypoint_wrote_is_told_when_it_has_ended() {
+    let server = Server::new();
+    let script = "until [ -e /tmp/go ]; do sleep 0.05; done; echo last words; echo of it >&2; exit 3";
+    let id = server.create(json!({ "entrypoint": ["sh", "-c", script] }));
+    server.lines(&id, "touch /tmp/go; echo not of it");
+    while server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"] == "Running" {}
+    let logs = |query: &str| {
+        let told = server.get(&format!("/v1/sandboxes/{id}/diagnostics/logs?{query}")).json();
+        told["content"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(logs("scope=container"), "last words\nof it\n");
+    assert_eq!(logs("scope=container&since=2999-01-01T00:00:00Z"), "");
+    assert_eq!(logs("scope=all").matches("last words").count(), 1);
+    let summary = server.get(&format!("/v1/sandboxes/{id}/diagnostics/summary")).text();
+    assert!(summary.ends_with("Output of the entrypoint:\nlast words\nof it\n"), "{summary}");
+    assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
+    assert_eq!(logs("scope=container"), "last words\nof it\n");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Command {
     }
 
     /// How it ended, if it has.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         self.end.borrow().clone()
     }
 
