@@ -1,6 +1,6 @@
 //! Commands, and the stream that tells of them.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::{Value, json};
 
@@ -244,6 +244,33 @@ fn a_box_tells_what_it_uses() {
     assert!(number("cpu_count") > 0.0 && (0.0..=100.0).contains(&number("cpu_used_pct")), "{metrics}");
     assert!(number("mem_used_mib") > 0.0 && number("mem_used_mib") <= number("mem_total_mib"), "{metrics}");
     assert!(metrics["timestamp"].is_u64());
+}
+
+#[test]
+fn what_a_box_uses_is_told_every_second_and_leaves_no_trace() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "true");
+    let events = || server.get(&format!("/v1/sandboxes/{id}/trace")).text().lines().count();
+    let before = events();
+    let busy = server.run(&id, json!({ "command": "while :; do :; done", "background": true }));
+    server.get(&execd(&id, "/metrics"));
+    let stream = server.open("GET", &execd(&id, "/metrics/watch"), &[], b"");
+    let mut lines = BufReader::new(stream).lines().map(|line| line.unwrap());
+    let mut told = || loop {
+        // Between them are the heads of chunks.
+        let line = lines.next().unwrap();
+        if line.starts_with('{') {
+            break serde_json::from_str::<Value>(&line).unwrap();
+        }
+    };
+    let (first, second) = (told(), told());
+    let at = |told: &Value| told["timestamp"].as_u64().unwrap();
+    assert!((900..60_000).contains(&(at(&second) - at(&first))), "{first} {second}");
+    assert!(second["cpu_used_pct"].as_f64().unwrap() > 0.0, "{second}");
+    assert_eq!(events(), before + 1, "only the start of what keeps it busy is on record");
+    let busy = busy[0]["text"].as_str().unwrap();
+    assert_eq!(server.request("DELETE", &execd(&id, &format!("/command?id={busy}")), &[], b"").status, 200);
 }
 
 #[test]

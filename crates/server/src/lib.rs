@@ -26,6 +26,7 @@ mod reading;
 mod sessions;
 mod telemetry;
 mod tenants;
+mod usage;
 mod viewer;
 
 use std::future::Future;

@@ -98,6 +98,8 @@ pub(crate) const PATHS: usize = 10_000;
 pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
 /// Lists of accounts of a box.
 pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
+/// What is read of one file of a box's /proc.
+pub(crate) const PROC_FILE_BYTES: u64 = 1 << 20;
 /// How long a small question that the service has to ask a program in a box may take.
 pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
 /// How long a command of a session may run, unless said otherwise.

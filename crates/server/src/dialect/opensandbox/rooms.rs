@@ -14,11 +14,12 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::Service;
 use super::create::{only_waits, renewal_s};
-use super::execd::{Commands, Terminals, Usage};
+use super::execd::{Commands, Terminals};
 use super::fault::{Answer, Fault};
 use super::records::{Ended, Record, Records};
 use crate::clock::now_ms;
 use crate::limits::RENEW_PAUSE;
+use crate::usage::Sample;
 
 /// The label of a box that says when it was to expire when it was made. A box has it from its first moment, and a record a
 /// moment later: if the server dies between, the box still goes.
@@ -48,7 +49,7 @@ pub(crate) struct Room {
     /// The shell that commands are given to.
     pub(crate) shell: OnceCell<&'static str>,
     /// What it used when it was last asked.
-    pub(crate) usage: Mutex<Usage>,
+    pub(crate) usage: Mutex<Option<Sample>>,
 }
 
 impl Rooms {

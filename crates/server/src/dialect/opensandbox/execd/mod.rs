@@ -42,7 +42,6 @@ use super::{Service, proxy};
 pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
 pub(super) use environment::of_commands;
-pub(super) use metrics::Usage;
 pub(super) use terminal::Terminals;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
