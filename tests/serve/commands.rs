@@ -274,6 +274,15 @@ fn what_a_box_uses_is_told_every_second_and_leaves_no_trace() {
 }
 
 #[test]
+fn a_long_line_is_told_as_one() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let line = "head -c 9000000 /dev/zero | tr '\\0' x; echo; echo next";
+    let told = server.lines(&id, line);
+    assert_eq!(told.iter().map(String::len).collect::<Vec<_>>(), [9_000_000, 4]);
+}
+
+#[test]
 fn a_session_is_kept_in_the_box_and_outlives_the_server() {
     let server = Server::new();
     let id = server.create(json!({}));

@@ -71,7 +71,9 @@ pub(crate) const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.
 pub(crate) const OUTPUT_PIECES: usize = 16;
 /// The longest line of output that is told as one.
-pub(crate) const LINE_BYTES: usize = 1 << 20;
+pub(crate) const LINE_BYTES: usize = 16 << 20;
+/// What waits for a reader as one piece: a long line goes in several, so that not many of them wait at once.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Commands of a box that have ended and can still be asked for.
 pub(crate) const COMMANDS_KEPT: usize = 1024;
 /// What is kept of the output of a command in the background, head and tail.
