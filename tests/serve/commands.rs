@@ -307,3 +307,29 @@ fn a_session_is_kept_in_the_box_and_outlives_the_server() {
     let nowhere = json!({ "cwd": "/nowhere" });
     server.send("POST", &execd(&id, "/session"), &nowhere).assert_error(500, "RUNTIME_ERROR");
 }
+
+#[test]
+fn a_session_whose_directory_is_gone_goes_on_elsewhere() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "mkdir -p /tmp/first");
+    let made = server.send("POST", &execd(&id, "/session"), &json!({ "cwd": "/tmp/first" })).json();
+    let path = execd(&id, &format!("/session/{}/run", made["session_id"].as_str().unwrap()));
+    let run = |wanted: Value| server.send("POST", &path, &wanted).events();
+    let events = run(json!({ "command": "export A=b; rmdir /tmp/first" }));
+    assert_eq!(events.last().unwrap()["type"], "execution_complete", "{events:?}");
+    for wanted in
+        [json!({ "command": "touch /tmp/ran" }), json!({ "command": "touch /tmp/ran", "cwd": "sub" })]
+    {
+        let lost = run(wanted);
+        assert_eq!(lost.last().unwrap()["error"]["evalue"], "1", "{lost:?}");
+        assert!(texts(&lost, "stdout").iter().any(|line| line.contains("name another one")), "{lost:?}");
+    }
+    let found =
+        run(json!({ "command": "pwd; echo $A [$#] [$*]; test -e /tmp/ran || echo not run", "cwd": "/usr" }));
+    assert_eq!(texts(&found, "stdout"), ["/usr", "b [0] []", "not run"], "{found:?}");
+    assert_eq!(
+        texts(&run(json!({ "command": "pwd; env | grep -c OPENSANDBOX_RUN" })), "stdout"),
+        ["/usr", "0"]
+    );
+}
