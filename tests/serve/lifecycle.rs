@@ -248,6 +248,25 @@ fn an_entrypoint_has_the_variables_that_commands_have() {
 }
 
 #[test]
+fn what_is_said_of_a_box_while_it_is_paused_and_resumed_is_not_lost() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for n in 0..20 {
+        let post =
+            |what: &str| server.request("POST", &format!("/v1/sandboxes/{id}/{what}"), &[], b"").status;
+        assert_eq!(post("pause"), 202);
+        let name = format!("n{n}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(post("resume"), 202));
+            let path = format!("/v1/sandboxes/{id}/metadata");
+            assert_eq!(server.send("PATCH", &path, &json!({ &name: "said" })).status, 200);
+        });
+        let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+        assert_eq!(seen["metadata"][&name], "said", "{seen}");
+    }
+}
+
+#[test]
 fn a_snapshot_begins_another_box() {
     let server = Server::new();
     let id = server.create(json!({}));

@@ -236,9 +236,7 @@ async fn patch_metadata(
     Body(patch): Body<BTreeMap<String, Option<String>>>,
 ) -> Answer<Json<Sandbox>> {
     let info = service.rooms.info(&id).await?;
-    let mut record = service.rooms.record(&info);
-    metadata::patch(&mut record.metadata, patch)?;
-    service.rooms.remember(&id, &record)?;
+    let record = service.rooms.amend(&info, |record| metadata::patch(&mut record.metadata, patch))?;
     Ok(Json(view(&info, record)))
 }
 
@@ -256,8 +254,7 @@ async fn renew(
     Body(wanted): Body<Expiration>,
 ) -> Answer<Json<Expiration>> {
     let info = service.rooms.info(&id).await?;
-    let record = service.rooms.record(&info);
-    if record.expires_ms.is_none() {
+    if service.rooms.record(&info).expires_ms.is_none() {
         let message = format!("sandbox {id} was made without a timeout, and stays until it is deleted");
         return Err(Fault::conflict("DOCKER::INVALID_EXPIRATION", message));
     }
@@ -271,7 +268,10 @@ async fn renew(
     if at - now > service.config.timeout_max.as_millis() as u64 {
         return Err(wrong("is later than this server allows"));
     }
-    service.rooms.remember(&id, &Record { expires_ms: Some(at), ..record })?;
+    service.rooms.amend(&info, |record| {
+        record.expires_ms = Some(at);
+        Ok(())
+    })?;
     Ok(Json(Expiration { expires_at: clock::text(at as i64) }))
 }
 
@@ -290,8 +290,7 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
         return Err(Fault::conflict("DOCKER::SANDBOX_NOT_RUNNING", message));
     }
     service.house.pause(&id).await.map_err(|e| Fault::from(e).coded("DOCKER::SANDBOX_PAUSE_FAILED"))?;
-    let record = Record { since_ms: Some(clock::now_ms()), ..service.rooms.record(&info) };
-    service.rooms.remember(&id, &record)?;
+    since_now(&service, &info)?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -307,15 +306,14 @@ async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<Status
     let info = service.rooms.info(&id).await?;
     let record = service.rooms.record(&info);
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_RESUME_FAILED");
-    let since = Record { since_ms: Some(clock::now_ms()), ..record.clone() };
     match info.state {
         SandboxState::Paused => {
             service.house.resume(&id).await.map_err(failed)?;
-            service.rooms.remember(&id, &since)?;
+            since_now(&service, &info)?;
         }
         SandboxState::Stopped if record.ended.is_none() => {
             let room = service.rooms.enter(service.house.start(&id).await.map_err(failed)?);
-            service.rooms.remember(&id, &since)?;
+            since_now(&service, &info)?;
             begin(&service, &room, &record.entrypoint).await?;
         }
         _ => {
@@ -323,6 +321,15 @@ async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<Status
         }
     }
     Ok(StatusCode::ACCEPTED)
+}
+
+/// Remembers that a box is in its state from now on.
+fn since_now(service: &Service, info: &SandboxInfo) -> Answer<()> {
+    service.rooms.amend(info, |record| {
+        record.since_ms = Some(clock::now_ms());
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// A box in the protocol's words.
