@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Server, execd};
+use crate::stage::{Answer, Server, execd};
 
 /// Nothing in an answer may be `null`: the Python SDK breaks on it.
 fn assert_no_null(value: &Value) {
@@ -319,11 +319,30 @@ fn ports_have_endpoints_and_the_policy_is_told() {
     for path in
         [format!("/v1/sandboxes/{id}/proxy/18080/policy"), format!("/v1/sandboxes/{id}/networkpolicy")]
     {
-        assert_eq!(server.send("DELETE", &path, &json!(["pypi.org"])).status, 200);
-        assert_eq!(server.send("PATCH", &path, &json!([{ "action": "deny", "target": "x" }])).status, 200);
+        let rules = |answer: &Answer| answer.json()["policy"]["egress"].clone();
+        let deny = |target: &str| json!({ "action": "deny", "target": target });
+        let put =
+            server.send("PUT", &path, &json!({ "defaultAction": "deny", "egress": [deny("pypi.org")] }));
+        assert_eq!((put.status, rules(&put)), (200, json!([deny("pypi.org")])));
+        let patched = server.send("PATCH", &path, &json!([deny("x"), deny("y")]));
+        assert_eq!(rules(&patched), json!([deny("pypi.org"), deny("x"), deny("y")]));
+        let again = server.send("PATCH", &path, &json!([deny("x"), deny("x")]));
+        assert_eq!(rules(&again), json!([deny("pypi.org"), deny("y"), deny("x")]), "no target comes twice");
+        let deleted = server.send("DELETE", &path, &json!(["pypi.org", "y"]));
+        assert_eq!((deleted.status, rules(&deleted)), (200, json!([deny("x")])));
+        assert_eq!(rules(&server.get(&path)), json!([deny("x")]));
         let allow = server.send("PATCH", &path, &json!([{ "action": "allow", "target": "x" }]));
         allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     }
+    let policy = json!({ "defaultAction": "deny", "egress": [{ "action": "deny", "target": "pypi.org" }] });
+    let other = server.create(json!({ "networkPolicy": policy }));
+    assert_eq!(server.get(&format!("/v1/sandboxes/{other}/networkpolicy")).json()["policy"], policy);
+    let allow = server.send(
+        "PUT",
+        &format!("/v1/sandboxes/{other}/networkpolicy"),
+        &json!({ "defaultAction": "allow" }),
+    );
+    allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     for path in ["/credential-vault", "/credential-vault/credentials/x"] {
         let vault = server.get(&format!("/v1/sandboxes/{id}/proxy/18080{path}"));
         vault.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");

@@ -66,6 +66,8 @@ pub(crate) const PAGE_MAX: usize = 200;
 pub(crate) const PAGE: usize = 20;
 /// The shortest life that a caller may ask for a box, in seconds.
 pub(crate) const TIMEOUT_MIN_S: u64 = 60;
+/// Rules of one box that say whom it may talk to.
+pub(crate) const EGRESS_RULES: usize = 1000;
 /// Requests let a box live longer no more often than this.
 pub(crate) const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.

@@ -13,7 +13,7 @@ use super::rooms::EXPIRES_LABEL;
 use super::volumes;
 use crate::clock::now_ms;
 use crate::config::Config;
-use crate::limits::TIMEOUT_MIN_S;
+use crate::limits::{EGRESS_RULES, TIMEOUT_MIN_S};
 
 /// The extension that says what is put on record of a box.
 const RECORDING: &str = "glasshouse.recording";
@@ -79,6 +79,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         metadata,
         extensions: request.extensions.unwrap_or_default(),
         platform: request.platform.map(|platform| (platform.os, platform.arch)),
+        egress: request.network_policy.and_then(|policy| policy.egress).unwrap_or_default(),
         expires_ms,
         ..Record::default()
     };
@@ -139,6 +140,9 @@ fn recording(extensions: Option<&BTreeMap<String, String>>, config: &Config) -> 
 pub(crate) fn offline(policy: Option<&NetworkPolicy>) -> Answer<()> {
     let Some(policy) = policy else { return Ok(()) };
     let rules = policy.egress.iter().flatten();
+    if rules.clone().count() > EGRESS_RULES {
+        return Err(Fault::invalid(format!("a policy has {EGRESS_RULES} rules at most")));
+    }
     let actions = policy.default_action.iter().chain(rules.map(|rule| &rule.action));
     for action in actions {
         match action.as_str() {
