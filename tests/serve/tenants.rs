@@ -444,6 +444,50 @@ fn volumes_are_given_from_allowed_directories_and_to_each_tenant_his_own() {
 }
 
 #[test]
+fn volumes_that_are_missing_are_made_and_those_with_a_name_are_found_again() {
+    let house = House::new(Mode::all()[0]);
+    let [red, blue] = ["red", "blue"].map(|tenant| key(&house, &[tenant, "--tenant", tenant]));
+    let root = key(&house, &["root", "--operator"]);
+    let base = house.path().join("volumes");
+    for dir in ["all", "of", "outside"] {
+        std::fs::create_dir_all(base.join(dir)).unwrap();
+    }
+    std::os::unix::fs::symlink(base.join("outside"), base.join("all/link")).unwrap();
+    let at = |dir: &str| base.join(dir).to_str().unwrap().to_owned();
+    let server = server(house, &format!("volumes = [{:?}, {:?}]", at("all"), at("of/{tenant}")));
+    let [red, blue, root] = [&red, &blue, &root].map(|key| Somebody { server: &server, key });
+    let volume = |source: Value| {
+        let mut volume = json!({ "name": "v", "mountPath": "/data" });
+        volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        json!({ "volumes": [volume] })
+    };
+    let run = |who: &Somebody, source: Value, line: &str| {
+        let made = who.try_create(volume(source));
+        assert_eq!(made.status, 202, "{made:?}");
+        let path = format!("/v1/sandboxes/{}/exec", made.json()["id"].as_str().unwrap());
+        who.send("POST", &path, &json!({ "command": line })).json()["stdout"].as_str().unwrap().to_owned()
+    };
+    let missing = json!({ "host": { "path": at("all/new/er") }, "subPath": "sub" });
+    assert_eq!(run(&root, missing, "echo x > /data/f; cat /data/f"), "x\n");
+    assert!(base.join("all/new/er/sub/f").is_file());
+    let through = root.try_create(volume(json!({ "host": { "path": at("all/link/x") } })));
+    assert!(through.status >= 400 && !base.join("outside/x").exists(), "{through:?}");
+
+    let claim = json!({ "pvc": { "claimName": "cache" } });
+    assert_eq!(run(&red, claim.clone(), "echo of red > /data/f; cat /data/f"), "of red\n");
+    assert_eq!(run(&red, claim.clone(), "cat /data/f"), "of red\n", "it outlives its box");
+    assert_eq!(run(&blue, claim.clone(), "ls /data"), "", "tenants are apart");
+    assert!(base.join("of/red/cache/f").is_file() && base.join("of/blue/cache").is_dir());
+    let mut strict = claim;
+    strict["pvc"]["createIfNotExists"] = json!(false);
+    assert_eq!(red.try_create(volume(strict.clone())).status, 202);
+    strict["pvc"]["claimName"] = json!("none");
+    red.try_create(volume(strict)).assert_error(404, "VOLUME::PVC_NOT_FOUND");
+    red.try_create(volume(json!({ "pvc": { "claimName": "../blue" } })))
+        .assert_error(400, "VOLUME::INVALID_PVC_NAME");
+}
+
+#[test]
 fn disk_is_counted_where_it_is_bounded() {
     let house = House::new(Mode::all()[0]);
     let red = key(&house, &["r", "--tenant", "red"]);

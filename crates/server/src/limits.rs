@@ -68,6 +68,8 @@ pub(crate) const PAGE: usize = 20;
 pub(crate) const TIMEOUT_MIN_S: u64 = 60;
 /// Rules of one box that say whom it may talk to.
 pub(crate) const EGRESS_RULES: usize = 1000;
+/// The name of a volume that has only one.
+pub(crate) const CLAIM_BYTES: usize = 253;
 /// Requests let a box live longer no more often than this.
 pub(crate) const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.

@@ -62,7 +62,12 @@ async fn create_sandbox(
         let snapshot = super::snapshot::find(&service, &caller, id).await?;
         as_its_box(&mut spec, &snapshot);
     }
-    let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED");
+    // Only a volume that is not to be made can be missing.
+    let by_name = spec.volumes.iter().any(|volume| !volume.make);
+    let failed = |e: glasshouse_sandbox::Error| match e.kind() {
+        ErrorKind::NotFound if by_name => Fault::from(e).coded("VOLUME::PVC_NOT_FOUND"),
+        _ => Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED"),
+    };
     spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
     let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await.map_err(failed)?;
