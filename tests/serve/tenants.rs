@@ -380,6 +380,37 @@ fn agents_over_http_reach_the_boxes_of_their_tenant() {
 }
 
 #[test]
+fn agents_whose_tenant_is_counted_get_boxes_with_limits() {
+    let house = House::new(Mode::all()[0]);
+    let red = key(&house, &["red", "--tenant", "red"]);
+    let server = server(house, "[allowance]\nmemory_bytes = 3000000000\ndisk_bytes = 300000000");
+    let call = |name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+        let accepts = ("accept", "application/json, text/event-stream");
+        let headers = [("content-type", "application/json"), accepts, ("open-sandbox-api-key", red.as_str())];
+        server.request("POST", "/mcp", &headers, body.as_bytes()).json()["result"].clone()
+    };
+    let made = call("create_sandbox", json!({}));
+    let id = made["structuredContent"]["sandbox_id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+    let (_, told, _) = server.house.run(&["info", "--json", &id]);
+    assert!(told.contains("2147483648") && told.contains("300000000"), "{told}");
+    let second = call("create_sandbox", json!({}));
+    assert_eq!(second["isError"], true, "there is no room for two: {second}");
+    let named = call("sandbox_snapshot", json!({ "sandbox_id": id, "label": "before" }));
+    assert_eq!(named["structuredContent"]["name"], "before", "{named}");
+    let found =
+        server.request("GET", "/v1/snapshots?name=before", &[("open-sandbox-api-key", &red)], b"").json();
+    assert_eq!(found["items"][0]["id"], named["structuredContent"]["snapshot_id"], "{found}");
+    for label in ["before", "before the fix"] {
+        let again =
+            call("sandbox_snapshot", json!({ "sandbox_id": id, "label": label }))["structuredContent"]
+                .clone();
+        assert_eq!((&again["label"], &again["name"]), (&json!(label), &Value::Null), "{again}");
+    }
+}
+
+#[test]
 fn the_token_of_an_endpoint_ends_with_the_key_that_it_was_given_to() {
     let house = House::new(Mode::all()[0]);
     let (one, other) = (key(&house, &["one", "--tenant", "red"]), key(&house, &["other", "--tenant", "red"]));

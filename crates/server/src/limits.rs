@@ -117,6 +117,10 @@ pub(crate) const EXECUTE_TIMEOUT_MAX_MS: u64 = 3_600_000;
 pub(crate) const FORKS: usize = 100;
 /// A record is sent in pieces of this size.
 pub(crate) const TRACE_PIECE_BYTES: usize = 64 * 1024;
+/// What a box of a tenant gets whose maker cannot say it, where it is counted.
+pub(crate) const BOX_MEMORY_BYTES: u64 = 2 << 30;
+pub(crate) const BOX_DISK_BYTES: u64 = 4 << 30;
+pub(crate) const BOX_CPUS: f64 = 1.0;
 /// Boxes of one session of MCP.
 pub(crate) const MCP_BOXES: usize = 64;
 /// How long a box of MCP over HTTP lives: nobody tells when its caller is done.
