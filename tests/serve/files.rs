@@ -355,3 +355,13 @@ fn a_large_file_has_the_mode_that_a_small_one_would_have() {
     }
     assert_eq!(put("/tmp/shut1", Value::Null, &large), format!("400 {}", large.len()));
 }
+
+#[test]
+fn a_file_was_made_when_it_last_became_what_it_is() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "touch -d 2001-02-03T04:05:06Z /tmp/old");
+    let old = info(&server, &id, "/tmp/old");
+    assert!(old["modified_at"].as_str().unwrap().starts_with("2001-02-03T04:05:06"), "{old}");
+    assert!(old["created_at"].as_str().unwrap() > "2020", "{old}");
+}
