@@ -382,10 +382,27 @@ fn the_api_is_told_as_openapi() {
         ("/v1/sandboxes/{id}/proxy/44772/command", "post"),
         ("/v1/sandboxes/{id}/proxy/44772/files/upload", "post"),
         ("/v1/sandboxes/{id}/proxy/44772/command/{command}/logs", "get"),
+        ("/v1/sandboxes/{id}/proxy/{port}/{rest}", "delete"),
+        ("/v1/sandboxes/{id}/proxy/44772/proxy/{port}", "get"),
+        ("/v1/sandboxes/{id}/proxy/44772/ready", "get"),
+        ("/v1/sandboxes/{id}/proxy/44772/v1/isolated/session", "post"),
+        ("/v1/sandboxes/{id}/proxy/18080/credential-vault", "patch"),
+        ("/v1/pools", "post"),
+        ("/v1/pools/{name}", "put"),
+        ("/v1/templates/{id}", "delete"),
+        ("/mcp", "post"),
         ("/health", "get"),
     ] {
         assert!(api["paths"][path][method].is_object(), "{method} {path} is not told");
     }
+    let operations =
+        api["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
+    let mut names: Vec<&str> =
+        operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "each operation has a name of its own");
     // Whatever is named is there.
     let text = api.to_string();
     for part in text.split("\"#/components/schemas/").skip(1) {

@@ -25,10 +25,15 @@ pub(super) fn sidecar() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(sidecar_get, sidecar_post, sidecar_put, sidecar_patch, sidecar_delete))
         .routes(routes!(healthz))
-        .route("/credential-vault", any(vault))
+        .routes(routes!(vault))
         .route("/credential-vault/{*rest}", any(vault))
 }
 
+/// The credential vault, which is not here
+///
+/// Nor is anything below it: boxes have no network to use credentials in.
+#[utoipa::path(method(get, post, patch, delete), path = "/credential-vault", tag = "not here",
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
 async fn vault() -> Fault {
     Fault::unsupported("this server has no credential vault: sandboxes have no network to use credentials in")
 }
