@@ -1,6 +1,6 @@
 //! Commands, and the stream that tells of them.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::{Value, json};
 
@@ -247,6 +247,42 @@ fn a_box_tells_what_it_uses() {
 }
 
 #[test]
+fn what_a_box_uses_is_told_every_second_and_leaves_no_trace() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "true");
+    let events = || server.get(&format!("/v1/sandboxes/{id}/trace")).text().lines().count();
+    let before = events();
+    let busy = server.run(&id, json!({ "command": "while :; do :; done", "background": true }));
+    server.get(&execd(&id, "/metrics"));
+    let stream = server.open("GET", &execd(&id, "/metrics/watch"), &[], b"");
+    let mut lines = BufReader::new(stream).lines().map(|line| line.unwrap());
+    let mut told = || loop {
+        // Between them are the heads of chunks.
+        let line = lines.next().unwrap();
+        if line.starts_with('{') {
+            break serde_json::from_str::<Value>(&line).unwrap();
+        }
+    };
+    let (first, second) = (told(), told());
+    let at = |told: &Value| told["timestamp"].as_u64().unwrap();
+    assert!((900..60_000).contains(&(at(&second) - at(&first))), "{first} {second}");
+    assert!(second["cpu_used_pct"].as_f64().unwrap() > 0.0, "{second}");
+    assert_eq!(events(), before + 1, "only the start of what keeps it busy is on record");
+    let busy = busy[0]["text"].as_str().unwrap();
+    assert_eq!(server.request("DELETE", &execd(&id, &format!("/command?id={busy}")), &[], b"").status, 200);
+}
+
+#[test]
+fn a_long_line_is_told_as_one() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let line = "head -c 9000000 /dev/zero | tr '\\0' x; echo; echo next";
+    let told = server.lines(&id, line);
+    assert_eq!(told.iter().map(String::len).collect::<Vec<_>>(), [9_000_000, 4]);
+}
+
+#[test]
 fn a_session_is_kept_in_the_box_and_outlives_the_server() {
     let server = Server::new();
     let id = server.create(json!({}));
@@ -270,4 +306,30 @@ fn a_session_is_kept_in_the_box_and_outlives_the_server() {
     }
     let nowhere = json!({ "cwd": "/nowhere" });
     server.send("POST", &execd(&id, "/session"), &nowhere).assert_error(500, "RUNTIME_ERROR");
+}
+
+#[test]
+fn a_session_whose_directory_is_gone_goes_on_elsewhere() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "mkdir -p /tmp/first");
+    let made = server.send("POST", &execd(&id, "/session"), &json!({ "cwd": "/tmp/first" })).json();
+    let path = execd(&id, &format!("/session/{}/run", made["session_id"].as_str().unwrap()));
+    let run = |wanted: Value| server.send("POST", &path, &wanted).events();
+    let events = run(json!({ "command": "export A=b; rmdir /tmp/first" }));
+    assert_eq!(events.last().unwrap()["type"], "execution_complete", "{events:?}");
+    for wanted in
+        [json!({ "command": "touch /tmp/ran" }), json!({ "command": "touch /tmp/ran", "cwd": "sub" })]
+    {
+        let lost = run(wanted);
+        assert_eq!(lost.last().unwrap()["error"]["evalue"], "1", "{lost:?}");
+        assert!(texts(&lost, "stdout").iter().any(|line| line.contains("name another one")), "{lost:?}");
+    }
+    let found =
+        run(json!({ "command": "pwd; echo $A [$#] [$*]; test -e /tmp/ran || echo not run", "cwd": "/usr" }));
+    assert_eq!(texts(&found, "stdout"), ["/usr", "b [0] []", "not run"], "{found:?}");
+    assert_eq!(
+        texts(&run(json!({ "command": "pwd; env | grep -c OPENSANDBOX_RUN" })), "stdout"),
+        ["/usr", "0"]
+    );
 }

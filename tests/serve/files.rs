@@ -333,3 +333,35 @@ fn files_are_searched_for_by_name_and_texts_replaced() {
     assert_eq!((quiet.status, quiet.header("content-length")), (200, Some("0")));
     replace("", json!({ "/s/c.md": { "old": "", "new": "z" } })).assert_error(400, "INVALID_REQUEST_BODY");
 }
+
+#[test]
+fn a_large_file_has_the_mode_that_a_small_one_would_have() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    // Of these one stays in memory, and the other one waits on the disk.
+    let (small, large) = (vec![b'x'; 10], vec![b'x'; 9 << 20]);
+    server.lines(&id, "for at in 0 1; do touch /tmp/there$at; chmod 751 /tmp/there$at; done; touch /tmp/shut1; chmod 400 /tmp/shut1");
+    let put = |path: &str, mode: Value, content: &[u8]| {
+        let about = json!({ "path": path, "mode": mode }).to_string();
+        let answer = upload(&server, &id, &[("metadata", about.as_bytes()), ("file", content)]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        server.lines(&id, &format!("stat -c '%a %s' {path}"))[0].clone()
+    };
+    for (at, content) in [&small, &large].into_iter().enumerate() {
+        let size = content.len();
+        assert_eq!(put(&format!("/tmp/new{at}"), Value::Null, content), format!("644 {size}"));
+        assert_eq!(put(&format!("/tmp/there{at}"), Value::Null, content), format!("751 {size}"));
+        assert_eq!(put(&format!("/tmp/said{at}"), json!(640), content), format!("640 {size}"));
+    }
+    assert_eq!(put("/tmp/shut1", Value::Null, &large), format!("400 {}", large.len()));
+}
+
+#[test]
+fn a_file_was_made_when_it_last_became_what_it_is() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    server.lines(&id, "touch -d 2001-02-03T04:05:06Z /tmp/old");
+    let old = info(&server, &id, "/tmp/old");
+    assert!(old["modified_at"].as_str().unwrap().starts_with("2001-02-03T04:05:06"), "{old}");
+    assert!(old["created_at"].as_str().unwrap() > "2020", "{old}");
+}

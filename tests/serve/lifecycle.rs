@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Server, execd};
+use crate::stage::{Answer, Server, execd};
 
 /// Nothing in an answer may be `null`: the Python SDK breaks on it.
 fn assert_no_null(value: &Value) {
@@ -211,6 +211,62 @@ fn a_box_ends_with_its_entrypoint() {
 }
 
 #[test]
+fn a_program_of_opensandboxs_images_is_started_where_it_is_and_missed_nowhere_else() {
+    let server = Server::new();
+    let program = "/opt/code-interpreter/code-interpreter.sh";
+    for missing in ["/opt/opensandbox/code-interpreter.sh", program] {
+        let id = server.create(json!({ "entrypoint": [missing] }));
+        assert_eq!(server.lines(&id, "echo here"), ["here"]);
+        let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+        assert_eq!((&seen["status"]["state"], &seen["entrypoint"]), (&json!("Running"), &json!([missing])));
+    }
+    let id = server.create(json!({}));
+    let line = "mkdir -p /opt/code-interpreter; cd /opt/code-interpreter; printf '#!/bin/sh\nexit 3\n' > code-interpreter.sh";
+    server.lines(&id, &format!("{line}; chmod +x code-interpreter.sh"));
+    let snapshot = server.request("POST", &format!("/v1/sandboxes/{id}/snapshots"), &[], b"").json();
+    let id = server.create(json!({ "image": null, "snapshotId": snapshot["id"], "entrypoint": [program] }));
+    let state = || server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"].clone();
+    while state() == "Running" {}
+    assert_eq!(state(), "Failed");
+}
+
+#[test]
+fn an_entrypoint_has_the_variables_that_commands_have() {
+    let server = Server::new();
+    let script = "echo \"[$OPENSANDBOX_ID] [$EXECD_ENVS] [$A]\"; exec sleep 1000000";
+    let id = server.create(json!({ "entrypoint": ["sh", "-c", script], "env": { "A": "b" } }));
+    let expected = server.lines(&id, "echo \"[$OPENSANDBOX_ID] [$EXECD_ENVS] [$A]\"");
+    assert!(expected[0].contains(&id));
+    let logs = format!("/v1/sandboxes/{id}/diagnostics/logs?scope=container");
+    let wrote = loop {
+        let wrote = server.get(&logs).json()["content"].as_str().unwrap().to_owned();
+        if !wrote.is_empty() {
+            break wrote;
+        }
+    };
+    assert_eq!(wrote.trim(), expected[0]);
+}
+
+#[test]
+fn what_is_said_of_a_box_while_it_is_paused_and_resumed_is_not_lost() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for n in 0..20 {
+        let post =
+            |what: &str| server.request("POST", &format!("/v1/sandboxes/{id}/{what}"), &[], b"").status;
+        assert_eq!(post("pause"), 202);
+        let name = format!("n{n}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(post("resume"), 202));
+            let path = format!("/v1/sandboxes/{id}/metadata");
+            assert_eq!(server.send("PATCH", &path, &json!({ &name: "said" })).status, 200);
+        });
+        let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
+        assert_eq!(seen["metadata"][&name], "said", "{seen}");
+    }
+}
+
+#[test]
 fn a_snapshot_begins_another_box() {
     let server = Server::new();
     let id = server.create(json!({}));
@@ -263,11 +319,30 @@ fn ports_have_endpoints_and_the_policy_is_told() {
     for path in
         [format!("/v1/sandboxes/{id}/proxy/18080/policy"), format!("/v1/sandboxes/{id}/networkpolicy")]
     {
-        assert_eq!(server.send("DELETE", &path, &json!(["pypi.org"])).status, 200);
-        assert_eq!(server.send("PATCH", &path, &json!([{ "action": "deny", "target": "x" }])).status, 200);
+        let rules = |answer: &Answer| answer.json()["policy"]["egress"].clone();
+        let deny = |target: &str| json!({ "action": "deny", "target": target });
+        let put =
+            server.send("PUT", &path, &json!({ "defaultAction": "deny", "egress": [deny("pypi.org")] }));
+        assert_eq!((put.status, rules(&put)), (200, json!([deny("pypi.org")])));
+        let patched = server.send("PATCH", &path, &json!([deny("x"), deny("y")]));
+        assert_eq!(rules(&patched), json!([deny("pypi.org"), deny("x"), deny("y")]));
+        let again = server.send("PATCH", &path, &json!([deny("x"), deny("x")]));
+        assert_eq!(rules(&again), json!([deny("pypi.org"), deny("y"), deny("x")]), "no target comes twice");
+        let deleted = server.send("DELETE", &path, &json!(["pypi.org", "y"]));
+        assert_eq!((deleted.status, rules(&deleted)), (200, json!([deny("x")])));
+        assert_eq!(rules(&server.get(&path)), json!([deny("x")]));
         let allow = server.send("PATCH", &path, &json!([{ "action": "allow", "target": "x" }]));
         allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     }
+    let policy = json!({ "defaultAction": "deny", "egress": [{ "action": "deny", "target": "pypi.org" }] });
+    let other = server.create(json!({ "networkPolicy": policy }));
+    assert_eq!(server.get(&format!("/v1/sandboxes/{other}/networkpolicy")).json()["policy"], policy);
+    let allow = server.send(
+        "PUT",
+        &format!("/v1/sandboxes/{other}/networkpolicy"),
+        &json!({ "defaultAction": "allow" }),
+    );
+    allow.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     for path in ["/credential-vault", "/credential-vault/credentials/x"] {
         let vault = server.get(&format!("/v1/sandboxes/{id}/proxy/18080{path}"));
         vault.assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
@@ -307,10 +382,27 @@ fn the_api_is_told_as_openapi() {
         ("/v1/sandboxes/{id}/proxy/44772/command", "post"),
         ("/v1/sandboxes/{id}/proxy/44772/files/upload", "post"),
         ("/v1/sandboxes/{id}/proxy/44772/command/{command}/logs", "get"),
+        ("/v1/sandboxes/{id}/proxy/{port}/{rest}", "delete"),
+        ("/v1/sandboxes/{id}/proxy/44772/proxy/{port}", "get"),
+        ("/v1/sandboxes/{id}/proxy/44772/ready", "get"),
+        ("/v1/sandboxes/{id}/proxy/44772/v1/isolated/session", "post"),
+        ("/v1/sandboxes/{id}/proxy/18080/credential-vault", "patch"),
+        ("/v1/pools", "post"),
+        ("/v1/pools/{name}", "put"),
+        ("/v1/templates/{id}", "delete"),
+        ("/mcp", "post"),
         ("/health", "get"),
     ] {
         assert!(api["paths"][path][method].is_object(), "{method} {path} is not told");
     }
+    let operations =
+        api["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
+    let mut names: Vec<&str> =
+        operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "each operation has a name of its own");
     // Whatever is named is there.
     let text = api.to_string();
     for part in text.split("\"#/components/schemas/").skip(1) {
@@ -348,12 +440,40 @@ fn diagnostics_tell_what_happened_and_what_was_written() {
     assert_eq!((legacy.header("deprecation"), legacy.text().lines().count()), (Some("true"), 1));
     assert!(of("inspect").text().contains("level: "));
     assert!(of("summary").text().contains("from the entrypoint"));
-    server
-        .get("/v1/sandboxes/nobody/diagnostics/logs?scope=all")
-        .assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    for path in ["logs?scope=all", "logs?scope=container", "logs", "events?scope=all", "summary"] {
+        let nobody = server.get(&format!("/v1/sandboxes/nobody/diagnostics/{path}"));
+        nobody.assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    }
+    let future = "2999-01-01T00:00:00Z";
+    assert_eq!(content(&format!("events?scope=all&since={future}")), "");
+    assert_eq!(of(&format!("events?since={future}")).text(), "");
+    assert!(!content(&format!("logs?scope=all&since={future}")).contains("from a command"));
+    assert!(content("logs?scope=all&since=1h").contains("from a command"));
+    of("logs?scope=all&since=soon").assert_error(400, "SANDBOX::INVALID_PARAMETER");
     // The record is there when the box is not.
     assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
     assert!(content("events?scope=lifecycle").contains("ended: destroyed"));
+    assert_eq!(content("logs?scope=container"), "from the entrypoint\n");
+}
+
+#[test]
+fn what_an_entrypoint_wrote_is_told_when_it_has_ended() {
+    let server = Server::new();
+    let script = "until [ -e /tmp/go ]; do sleep 0.05; done; echo last words; echo of it >&2; exit 3";
+    let id = server.create(json!({ "entrypoint": ["sh", "-c", script] }));
+    server.lines(&id, "touch /tmp/go; echo not of it");
+    while server.get(&format!("/v1/sandboxes/{id}")).json()["status"]["state"] == "Running" {}
+    let logs = |query: &str| {
+        let told = server.get(&format!("/v1/sandboxes/{id}/diagnostics/logs?{query}")).json();
+        told["content"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(logs("scope=container"), "last words\nof it\n");
+    assert_eq!(logs("scope=container&since=2999-01-01T00:00:00Z"), "");
+    assert_eq!(logs("scope=all").matches("last words").count(), 1);
+    let summary = server.get(&format!("/v1/sandboxes/{id}/diagnostics/summary")).text();
+    assert!(summary.ends_with("Output of the entrypoint:\nlast words\nof it\n"), "{summary}");
+    assert_eq!(server.request("DELETE", &format!("/v1/sandboxes/{id}"), &[], b"").status, 204);
+    assert_eq!(logs("scope=container"), "last words\nof it\n");
 }
 
 #[test]

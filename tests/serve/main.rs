@@ -8,6 +8,7 @@ mod deploy;
 mod events;
 mod extensions;
 mod files;
+mod gone;
 mod lifecycle;
 mod mcp;
 mod proxy;

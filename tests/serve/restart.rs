@@ -1,7 +1,9 @@
 //! A server that dies loses nothing.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -17,6 +19,31 @@ fn boxes_outlive_the_server_with_all_that_is_known_of_them() {
     let server = server.killed_and_started();
     assert_eq!(server.get(&format!("/v1/sandboxes/{id}")).json(), before);
     assert_eq!(server.lines(&id, "cat /root/file"), ["kept"]);
+}
+
+#[test]
+fn all_boxes_are_there_when_a_server_is_started_anew() {
+    const BOXES: usize = 50;
+    let server = Server::new();
+    let made: BTreeSet<String> = (0..BOXES)
+        .map(|n| {
+            // Every other one runs something that has to be watched again.
+            let more = if n % 2 == 0 { json!({}) } else { json!({ "entrypoint": ["sleep", "1000000"] }) };
+            server.create(more)
+        })
+        .collect();
+    let begun = Instant::now();
+    let server = server.killed_and_started();
+    let listed = server.get("/v1/sandboxes?pageSize=200&state=Running").json();
+    eprintln!("{BOXES} boxes were there again after {:?}", begun.elapsed());
+    let found: BTreeSet<String> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(found, made);
+    assert!(found.iter().all(|id| server.get(&execd(id, "/ping")).status == 200));
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use glasshouse_tests::{House, Mode, glass, skip};
+use glasshouse_tests::{House, Mode, glass, skip, trees};
+use serde_json::json;
 
 use crate::stage::Server;
 
@@ -109,12 +110,62 @@ fn install() -> Result<PathBuf, String> {
 
 #[test]
 fn the_example_of_the_readme_runs() {
-    check("readme.py", &Server::new(), &[]);
+    let server = Server::new();
+    check("readme.py", &server, &[]);
+    // What upstream's own tests name.
+    check("readme.py", &server, &[("ENTRYPOINT", "/opt/code-interpreter/code-interpreter.sh")]);
 }
 
 #[test]
 fn the_sdk_does_all_that_it_can() {
     check("tour.py", &Server::new(), &[]);
+}
+
+/// Has an image of busybox, and nothing but two accounts beside it.
+fn import_bare(house: &House) -> Result<(), String> {
+    let dir = glasshouse_tests::scratch();
+    let (dir, tree) = (dir.path(), dir.path().join("tree"));
+    let failed = |e: std::io::Error| e.to_string();
+    for made in ["tree", "tree/etc", "tree/tmp"] {
+        std::fs::create_dir(dir.join(made)).map_err(failed)?;
+    }
+    trees::busybox(&tree)?;
+    let accounts = [
+        ("passwd", "root:x:0:0::/root:/bin/sh\nworker:x:1000:1000::/tmp:/bin/sh\n"),
+        ("group", "root:x:0:\nworkers:x:1000:\n"),
+    ];
+    for (name, text) in accounts {
+        std::fs::write(tree.join("etc").join(name), text).map_err(failed)?;
+    }
+    let run = |args: &[&str]| succeed(Command::new("tar").current_dir(dir).args(args));
+    succeed(Command::new("chmod").args(["1777", "tree/tmp"]).current_dir(dir))?;
+    run(&["-C", "tree", "--owner=0", "--group=0", "-cf", "layer.tar", "."])?;
+    let sum = Command::new("sha256sum").arg(dir.join("layer.tar")).output().map_err(failed)?.stdout;
+    let sum = String::from_utf8_lossy(&sum[..64]).into_owned();
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let config = json!({ "architecture": arch, "os": "linux", "config": {},
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{sum}")] } });
+    let manifest = json!([{ "Config": "config.json", "RepoTags": ["bare:latest"], "Layers": ["layer.tar"] }]);
+    for (name, value) in [("config.json", config), ("manifest.json", manifest)] {
+        std::fs::write(dir.join(name), value.to_string()).map_err(failed)?;
+    }
+    run(&["-cf", "image.tar", "manifest.json", "config.json", "layer.tar"])?;
+    succeed(Command::new("chmod").args(["-R", "a+rX"]).arg(dir))?;
+    let archive = dir.join("image.tar");
+    let archive = archive.to_str().ok_or("a scratch directory has a plain name")?;
+    let (code, _, stderr) = house.run(&["image", "import", archive, "--name", "bare"]);
+    if code == 0 { Ok(()) } else { Err(stderr) }
+}
+
+#[test]
+fn the_sdk_works_on_a_small_image_without_bash() {
+    let server = Server::new();
+    if let Err(why) = import_bare(&server.house) {
+        return skip("serve", &why);
+    }
+    for proxy in ["", "1"] {
+        check("bare.py", &server, &[("IMAGE", "bare"), ("THROUGH_PROXY", proxy)]);
+    }
 }
 
 #[test]

@@ -380,6 +380,37 @@ fn agents_over_http_reach_the_boxes_of_their_tenant() {
 }
 
 #[test]
+fn agents_whose_tenant_is_counted_get_boxes_with_limits() {
+    let house = House::new(Mode::all()[0]);
+    let red = key(&house, &["red", "--tenant", "red"]);
+    let server = server(house, "[allowance]\nmemory_bytes = 3000000000\ndisk_bytes = 300000000");
+    let call = |name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+        let accepts = ("accept", "application/json, text/event-stream");
+        let headers = [("content-type", "application/json"), accepts, ("open-sandbox-api-key", red.as_str())];
+        server.request("POST", "/mcp", &headers, body.as_bytes()).json()["result"].clone()
+    };
+    let made = call("create_sandbox", json!({}));
+    let id = made["structuredContent"]["sandbox_id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+    let (_, told, _) = server.house.run(&["info", "--json", &id]);
+    assert!(told.contains("2147483648") && told.contains("300000000"), "{told}");
+    let second = call("create_sandbox", json!({}));
+    assert_eq!(second["isError"], true, "there is no room for two: {second}");
+    let named = call("sandbox_snapshot", json!({ "sandbox_id": id, "label": "before" }));
+    assert_eq!(named["structuredContent"]["name"], "before", "{named}");
+    let found =
+        server.request("GET", "/v1/snapshots?name=before", &[("open-sandbox-api-key", &red)], b"").json();
+    assert_eq!(found["items"][0]["id"], named["structuredContent"]["snapshot_id"], "{found}");
+    for label in ["before", "before the fix"] {
+        let again =
+            call("sandbox_snapshot", json!({ "sandbox_id": id, "label": label }))["structuredContent"]
+                .clone();
+        assert_eq!((&again["label"], &again["name"]), (&json!(label), &Value::Null), "{again}");
+    }
+}
+
+#[test]
 fn the_token_of_an_endpoint_ends_with_the_key_that_it_was_given_to() {
     let house = House::new(Mode::all()[0]);
     let (one, other) = (key(&house, &["one", "--tenant", "red"]), key(&house, &["other", "--tenant", "red"]));
@@ -441,6 +472,50 @@ fn volumes_are_given_from_allowed_directories_and_to_each_tenant_his_own() {
     let made = red.try_create(volume(&at("of/red"), json!({})));
     // Whether the box's user may write there is a matter of the directory's owner.
     assert_eq!(run(&red, &made, "test -d /data && echo yes").1, "yes\n");
+}
+
+#[test]
+fn volumes_that_are_missing_are_made_and_those_with_a_name_are_found_again() {
+    let house = House::new(Mode::all()[0]);
+    let [red, blue] = ["red", "blue"].map(|tenant| key(&house, &[tenant, "--tenant", tenant]));
+    let root = key(&house, &["root", "--operator"]);
+    let base = house.path().join("volumes");
+    for dir in ["all", "of", "outside"] {
+        std::fs::create_dir_all(base.join(dir)).unwrap();
+    }
+    std::os::unix::fs::symlink(base.join("outside"), base.join("all/link")).unwrap();
+    let at = |dir: &str| base.join(dir).to_str().unwrap().to_owned();
+    let server = server(house, &format!("volumes = [{:?}, {:?}]", at("all"), at("of/{tenant}")));
+    let [red, blue, root] = [&red, &blue, &root].map(|key| Somebody { server: &server, key });
+    let volume = |source: Value| {
+        let mut volume = json!({ "name": "v", "mountPath": "/data" });
+        volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        json!({ "volumes": [volume] })
+    };
+    let run = |who: &Somebody, source: Value, line: &str| {
+        let made = who.try_create(volume(source));
+        assert_eq!(made.status, 202, "{made:?}");
+        let path = format!("/v1/sandboxes/{}/exec", made.json()["id"].as_str().unwrap());
+        who.send("POST", &path, &json!({ "command": line })).json()["stdout"].as_str().unwrap().to_owned()
+    };
+    let missing = json!({ "host": { "path": at("all/new/er") }, "subPath": "sub" });
+    assert_eq!(run(&root, missing, "echo x > /data/f; cat /data/f"), "x\n");
+    assert!(base.join("all/new/er/sub/f").is_file());
+    let through = root.try_create(volume(json!({ "host": { "path": at("all/link/x") } })));
+    assert!(through.status >= 400 && !base.join("outside/x").exists(), "{through:?}");
+
+    let claim = json!({ "pvc": { "claimName": "cache" } });
+    assert_eq!(run(&red, claim.clone(), "echo of red > /data/f; cat /data/f"), "of red\n");
+    assert_eq!(run(&red, claim.clone(), "cat /data/f"), "of red\n", "it outlives its box");
+    assert_eq!(run(&blue, claim.clone(), "ls /data"), "", "tenants are apart");
+    assert!(base.join("of/red/cache/f").is_file() && base.join("of/blue/cache").is_dir());
+    let mut strict = claim;
+    strict["pvc"]["createIfNotExists"] = json!(false);
+    assert_eq!(red.try_create(volume(strict.clone())).status, 202);
+    strict["pvc"]["claimName"] = json!("none");
+    red.try_create(volume(strict)).assert_error(404, "VOLUME::PVC_NOT_FOUND");
+    red.try_create(volume(json!({ "pvc": { "claimName": "../blue" } })))
+        .assert_error(400, "VOLUME::INVALID_PVC_NAME");
 }
 
 #[test]

@@ -317,6 +317,7 @@ fn describe(name: &[u8], stat: &Stat, target: Option<CString>) -> FileStat {
         uid: stat.st_uid,
         gid: stat.st_gid,
         modified_ms: stat.st_mtime * 1000 + stat.st_mtime_nsec as i64 / 1_000_000,
+        changed_ms: Some(stat.st_ctime * 1000 + stat.st_ctime_nsec as i64 / 1_000_000),
         target: target.map(|t| t.to_string_lossy().into_owned()),
     }
 }

@@ -147,8 +147,11 @@ pub struct FileStat {
     pub uid: u32,
     /// Group inside the box.
     pub gid: u32,
-    /// Last change, milliseconds since 1970.
+    /// Last change of what it holds, milliseconds since 1970.
     pub modified_ms: i64,
+    /// Last change of anything about it, its mode and its name too. A guest of an older release does not say.
+    #[serde(default)]
+    pub changed_ms: Option<i64>,
     /// Where a link points.
     #[serde(default)]
     pub target: Option<String>,

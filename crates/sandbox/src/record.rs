@@ -86,6 +86,7 @@ impl Record {
             user: spec.user.clone(),
             tty: spec.tty,
             background: spec.background,
+            label: spec.label.clone().filter(|_| spec.background),
             stdin: spec.stdin,
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             timeout_ms: spec.timeout_ms,

@@ -63,14 +63,16 @@ pub struct Volume {
     pub path: String,
     /// The box cannot write to it.
     pub read_only: bool,
+    /// It is made on the host if it is missing, with all above it up to the directory that the house allows; no link is followed.
+    pub make: bool,
     /// Device and inode of what was found there when the box was made: nothing else is ever mounted.
     pub(crate) seen: Option<(u64, u64)>,
 }
 
 impl Volume {
-    /// A volume.
+    /// A volume that has to be there.
     pub fn new(host: impl Into<PathBuf>, path: impl Into<String>, read_only: bool) -> Volume {
-        Volume { host: host.into(), path: path.into(), read_only, seen: None }
+        Volume { host: host.into(), path: path.into(), read_only, make: false, seen: None }
     }
 }
 

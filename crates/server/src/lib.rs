@@ -26,6 +26,7 @@ mod reading;
 mod sessions;
 mod telemetry;
 mod tenants;
+mod usage;
 mod viewer;
 
 use std::future::Future;
@@ -78,7 +79,10 @@ impl Server {
         let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
         let telemetry = tokio::spawn(opensandbox::report(service.clone()));
         let mcp = match config.mcp {
-            Some(mcp) => dialect::mcp::http(house.clone(), mcp, service.tenants(), config.bounds.json_bytes),
+            Some(mcp) => {
+                let mcp = McpConfig { runtime: config.runtime, ..mcp };
+                dialect::mcp::http(house.clone(), mcp, service.tenants(), config.bounds.json_bytes)
+            }
             None => Router::new(),
         };
         let others = mcp.merge(viewer::routes(house, service.clone()));

@@ -66,12 +66,18 @@ pub(crate) const PAGE_MAX: usize = 200;
 pub(crate) const PAGE: usize = 20;
 /// The shortest life that a caller may ask for a box, in seconds.
 pub(crate) const TIMEOUT_MIN_S: u64 = 60;
+/// Rules of one box that say whom it may talk to.
+pub(crate) const EGRESS_RULES: usize = 1000;
+/// The name of a volume that has only one.
+pub(crate) const CLAIM_BYTES: usize = 253;
 /// Requests let a box live longer no more often than this.
 pub(crate) const RENEW_PAUSE: Duration = Duration::from_secs(60);
 /// Pieces of a command's output that wait for their reader; a command whose reader is slower waits for it.
 pub(crate) const OUTPUT_PIECES: usize = 16;
 /// The longest line of output that is told as one.
-pub(crate) const LINE_BYTES: usize = 1 << 20;
+pub(crate) const LINE_BYTES: usize = 16 << 20;
+/// What waits for a reader as one piece: a long line goes in several, so that not many of them wait at once.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Commands of a box that have ended and can still be asked for.
 pub(crate) const COMMANDS_KEPT: usize = 1024;
 /// What is kept of the output of a command in the background, head and tail.
@@ -98,6 +104,8 @@ pub(crate) const PATHS: usize = 10_000;
 pub(crate) const ENV_FILE_BYTES: u64 = 1 << 20;
 /// Lists of accounts of a box.
 pub(crate) const ACCOUNTS_BYTES: u64 = 1 << 20;
+/// What is read of one file of a box's /proc.
+pub(crate) const PROC_FILE_BYTES: u64 = 1 << 20;
 /// How long a small question that the service has to ask a program in a box may take.
 pub(crate) const ASK_TIMEOUT_MS: u64 = 10_000;
 /// How long the entrypoint of a box may take to open a port of its own that says that it runs code.
@@ -111,6 +119,10 @@ pub(crate) const EXECUTE_TIMEOUT_MAX_MS: u64 = 3_600_000;
 pub(crate) const FORKS: usize = 100;
 /// A record is sent in pieces of this size.
 pub(crate) const TRACE_PIECE_BYTES: usize = 64 * 1024;
+/// What a box of a tenant gets whose maker cannot say it, where it is counted.
+pub(crate) const BOX_MEMORY_BYTES: u64 = 2 << 30;
+pub(crate) const BOX_DISK_BYTES: u64 = 4 << 30;
+pub(crate) const BOX_CPUS: f64 = 1.0;
 /// Boxes of one session of MCP.
 pub(crate) const MCP_BOXES: usize = 64;
 /// How long a box of MCP over HTTP lives: nobody tells when its caller is done.

@@ -24,7 +24,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::config::{Allowance, Config};
 use crate::error::{Error, Result};
 use crate::keys::check_name;
-use crate::limits::CALLERS_KEPT;
+use crate::limits::{BOX_CPUS, BOX_DISK_BYTES, BOX_MEMORY_BYTES, CALLERS_KEPT};
 
 /// The label of a box that names its tenant. Callers cannot set it: the prefix is reserved.
 pub(crate) const LABEL: &str = "opensandbox.io/tenant";
@@ -140,6 +140,22 @@ impl Tenants {
         let own = there.iter().filter(|info| info.labels.get(LABEL).is_some_and(|label| label == tenant));
         fits(&allowed, own, limits, count).map_err(Exceeded)?;
         Ok(Place { _gate: Some(gate) })
+    }
+
+    /// Gives a box limits whose maker has no way to say any: of what is counted for its tenant there has to be one. No more than he may
+    /// have in all.
+    pub(crate) fn bound(&self, tenant: Option<&str>, limits: &mut Limits) {
+        let Some(tenant) = tenant else { return };
+        let Allowance { memory_bytes, cpus, disk_bytes, .. } = self.config.allowance(tenant);
+        if memory_bytes > 0 {
+            limits.memory_bytes.get_or_insert(memory_bytes.min(BOX_MEMORY_BYTES));
+        }
+        if disk_bytes > 0 {
+            limits.disk_bytes.get_or_insert(disk_bytes.min(BOX_DISK_BYTES));
+        }
+        if cpus > 0.0 {
+            limits.cpus.get_or_insert(cpus.min(BOX_CPUS));
+        }
     }
 
     /// Whether a caller may call now; if not, how long to wait. Whoever runs the server is held to nothing.

@@ -170,6 +170,9 @@ pub struct ExecStarted {
     /// Whether it outlives its caller.
     #[serde(default, skip_serializing_if = "is_false")]
     pub background: bool,
+    /// What its caller calls it, if it outlives him: by that it is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Whether it may be fed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stdin: bool,
@@ -537,6 +540,7 @@ impl ExecStarted {
             user,
             tty: _,
             background: _,
+            label,
             stdin: _,
             env_names,
             timeout_ms: _,
@@ -544,7 +548,7 @@ impl ExecStarted {
             output_bytes_max: _,
             rlimits: _,
         } = self;
-        cwd.iter_mut().chain(user).for_each(&mut *visit);
+        cwd.iter_mut().chain(user).chain(label).for_each(&mut *visit);
         each_name(env_names, visit);
         match program {
             Program::Argv(argv) => argv.iter_mut().for_each(visit),

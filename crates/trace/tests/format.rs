@@ -180,14 +180,14 @@ fn created() -> impl Strategy<Value = Event> {
 
 fn started() -> impl Strategy<Value = Event> {
     let tty = option::of(any::<(u16, u16)>().prop_map(|(rows, cols)| TtySize { rows, cols }));
-    let texts = any::<(Option<String>, Option<String>)>();
+    let texts = any::<(Option<String>, Option<String>, Option<String>)>();
     let rest = (any::<bool>(), any::<bool>(), vec("[^=]*", 0..3), any::<[Option<u64>; 3]>());
     let rlimit = any::<u64>().prop_map(|value| Rlimit { kind: RlimitKind::CpuSeconds, value });
     let all = (any::<u64>(), programs(), texts, tty, rest, vec(rlimit, 0..2));
-    all.prop_map(|(exec, program, (cwd, user), tty, rest, rlimits)| {
+    all.prop_map(|(exec, program, (cwd, user, label), tty, rest, rlimits)| {
         let (background, stdin, env_names, [timeout_ms, grace_ms, output_bytes_max]) = rest;
         let who = ExecStarted { exec, program, cwd, user, tty, background, stdin, ..ExecStarted::default() };
-        let how = ExecStarted { env_names, timeout_ms, grace_ms, output_bytes_max, rlimits, ..who };
+        let how = ExecStarted { env_names, timeout_ms, grace_ms, output_bytes_max, rlimits, label, ..who };
         Event::ExecStarted(how)
     })
 }

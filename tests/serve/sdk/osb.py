@@ -34,6 +34,32 @@ with tempfile.TemporaryDirectory() as home:
         osb("file", "replace", sandbox, "/tmp/x", "--old", "two", "--new", "three")
         assert osb("file", "cat", sandbox, "/tmp/x") == "one three"
         assert told("sandbox", "metrics", sandbox)["cpu_count"] > 0
+        if not PROXY:  # A person has time; one way of asking has to do for all of them.
+            line = ["--", "sh", "-c", "echo begun; sleep 1000"]
+            background = json.loads(osb("command", "run", sandbox, "--background", "-o", "json", *line))
+            command = background["execution_id"]
+            assert told("command", "status", sandbox, command)["running"] is True
+            while "begun" not in osb("command", "logs", sandbox, command, "-o", "raw"):
+                pass
+            osb("command", "interrupt", sandbox, command)
+            assert told("command", "status", sandbox, command)["running"] is False
+
+            local = os.path.join(home, "local")
+            with open(local, "wb") as file:
+                file.write(b"of here\0")
+            osb("file", "mkdir", sandbox, "/tmp/deep", "--mode", "0750")
+            osb("file", "upload", sandbox, local, "/tmp/deep/there")
+            osb("file", "mv", sandbox, "/tmp/deep/there", "/tmp/deep/moved")
+            osb("file", "chmod", sandbox, "/tmp/deep/moved", "--mode", "0640")
+            osb("file", "download", sandbox, "/tmp/deep/moved", local + ".back")
+            with open(local + ".back", "rb") as file:
+                assert file.read() == b"of here\0"
+            info = json.dumps(told("file", "info", sandbox, "/tmp/deep", "/tmp/deep/moved"))
+            assert "640" in info and "750" in info, info
+            assert "/tmp/deep/moved" in json.dumps(told("file", "search", sandbox, "/tmp", "--pattern", "mov*"))
+            osb("file", "rm", sandbox, "/tmp/deep/moved")
+            osb("file", "rmdir", sandbox, "/tmp/deep")
+            osb("file", "cat", sandbox, "/tmp/deep/moved", code=1)
         snapshot = told("snapshot", "create", sandbox, "--name", "osb")
         assert snapshot["status"] == "Ready", snapshot
         events = osb("diagnostics", "events", sandbox, "--scope", "all", "-o", "raw")

@@ -1,9 +1,12 @@
-"""Create, run, write, read, kill: what the README of OpenSandbox begins with."""
+"""Create, run, write, read, run code, kill: the example of OpenSandbox's README, but for the image.
+
+Its entrypoint is a program that only their images have."""
 
 import asyncio
 import os
 from datetime import timedelta
 
+from code_interpreter import CodeInterpreter, SupportedLanguage
 from opensandbox import Sandbox
 from opensandbox.config import ConnectionConfig
 from opensandbox.models import WriteEntry
@@ -13,7 +16,7 @@ async def main():
     config = ConnectionConfig(use_server_proxy=bool(os.environ.get("THROUGH_PROXY")))
     sandbox = await Sandbox.create(
         "host",
-        entrypoint=["tail", "-f", "/dev/null"],
+        entrypoint=[os.environ.get("ENTRYPOINT", "/opt/opensandbox/code-interpreter.sh")],
         env={"PYTHON_VERSION": "3.11"},
         timeout=timedelta(minutes=10),
         connection_config=config,
@@ -25,6 +28,10 @@ async def main():
         await sandbox.files.write_files([WriteEntry(path="/tmp/hello.txt", data="Hello World", mode=644)])
         content = await sandbox.files.read_file("/tmp/hello.txt")
         assert content == "Hello World", content
+        interpreter = await CodeInterpreter.create(sandbox)
+        code = "import sys\nprint(sys.version)\nresult = 2 + 2\nresult\n"
+        result = await interpreter.codes.run(code, language=SupportedLanguage.PYTHON)
+        assert result.result[0].text == "4" and result.logs.stdout[0].text.startswith("3."), result
         await sandbox.kill()
 
 

@@ -31,7 +31,32 @@ try {
   assert.deepEqual(found.map((file) => file.path), ["/tmp/demo/hello.txt"]);
   const info = await sandbox.files.getFileInfo(["/tmp/demo/hello.txt"]);
   assert.equal(info["/tmp/demo/hello.txt"].mode, 644);
+  assert.equal(await sandbox.files.readFile("/tmp/demo/hello.txt", { range: "bytes=6-8" }), "Wor");
+  await sandbox.files.writeFiles([{ path: "/tmp/demo/lines", data: "1\n2\n3\n4\n" }]);
+  assert.equal(await sandbox.files.readFile("/tmp/demo/lines", { offset: 2, limit: 2 }), "2\n3");
+  const replaced = await sandbox.files.replaceContentsDetailed([
+    { path: "/tmp/demo/hello.txt", oldContent: "l", newContent: "L" },
+  ]);
+  assert.deepEqual(replaced.map((each) => each.replacedCount), [3]);
+  await sandbox.files.moveFiles([{ src: "/tmp/demo/hello.txt", dest: "/tmp/demo/deep/moved.txt" }]);
+  await sandbox.files.setPermissions([{ path: "/tmp/demo/deep/moved.txt", mode: 600 }]);
+  assert.equal((await sandbox.files.getFileInfo(["/tmp/demo/deep/moved.txt"]))["/tmp/demo/deep/moved.txt"].mode, 600);
+  assert.equal(await sandbox.files.readFile("/tmp/demo/deep/moved.txt"), "HeLLo WorLd");
+  const listed = await sandbox.files.listDirectory({ path: "/tmp/demo" });
+  assert.deepEqual(listed.map((file) => file.path), ["/tmp/demo/deep", "/tmp/demo/lines"]);
+  await sandbox.files.deleteFiles(["/tmp/demo/lines"]);
   await sandbox.files.deleteDirectories(["/tmp/demo"]);
+
+  const session = await sandbox.commands.createSession({ workingDirectory: "/tmp" });
+  await sandbox.commands.runInSession(session, "export SAID=kept; cd /usr");
+  const inSession = await sandbox.commands.runInSession(session, "pwd; echo $SAID");
+  assert.deepEqual(texts(inSession.logs.stdout), ["/usr", "kept"]);
+  await sandbox.commands.deleteSession(session);
+  await assert.rejects(sandbox.commands.runInSession(session, "true"));
+
+  await sandbox.patchEgressRules([{ action: "deny", target: "pypi.org" }]);
+  assert.deepEqual((await sandbox.getEgressPolicy()).egress, [{ action: "deny", target: "pypi.org" }]);
+  await sandbox.deleteEgressRules(["pypi.org"]);
 
   const seen = [];
   const handlers = { onStdout: (line) => seen.push(line.text), onStderr: (line) => seen.push(`!${line.text}`) };

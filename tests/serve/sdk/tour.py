@@ -16,7 +16,7 @@ from opensandbox.models.filesystem import (
     SearchEntry,
     SetPermissionEntry,
 )
-from opensandbox.models.sandboxes import SandboxFilter
+from opensandbox.models.sandboxes import NetworkRule, SandboxFilter
 
 PROXY = bool(os.environ.get("THROUGH_PROXY"))
 
@@ -39,7 +39,16 @@ async def life(sandbox, config):
     metrics = await sandbox.get_metrics()
     assert metrics.cpu_count > 0 and 0 <= metrics.memory_used_in_mib <= metrics.memory_total_in_mib, metrics
     policy = await sandbox.get_egress_policy()
-    assert policy.default_action == "deny", policy
+    assert policy.default_action == "deny" and policy.egress == [], policy
+    await sandbox.patch_egress_rules([NetworkRule(action="deny", target=each) for each in ("pypi.org", "*.example.com")])
+    assert [rule.target for rule in (await sandbox.get_egress_policy()).egress] == ["pypi.org", "*.example.com"]
+    await sandbox.delete_egress_rules(["pypi.org", "never.said"])
+    assert [rule.target for rule in (await sandbox.get_egress_policy()).egress] == ["*.example.com"]
+    try:
+        await sandbox.patch_egress_rules([NetworkRule(action="allow", target="pypi.org")])
+        raise AssertionError("nothing can be allowed")
+    except SandboxApiException as error:
+        assert error.status_code == 501 and "no network" in str(error), error
     patched = await sandbox.patch_metadata({"tour": None, "more": "x"})
     assert patched.metadata == {"more": "x"}, patched
     async with await SandboxManager.create(connection_config=config) as manager:
@@ -52,6 +61,20 @@ async def life(sandbox, config):
             raise AssertionError("there is no such sandbox")
         except SandboxApiException as error:
             assert error.status_code == 404 and error.request_id, error
+
+
+async def diagnostics(sandbox):
+    await sandbox.commands.run("echo for the logs")
+    logs = await sandbox.get_diagnostic_logs("all")
+    assert logs.kind == "logs" and logs.delivery == "inline" and "for the logs" in logs.content, logs
+    assert (await sandbox.get_diagnostic_logs("container")).content == "", "it only waits"
+    events = await sandbox.get_diagnostic_events("runtime")
+    assert "echo for the logs" in events.content and "created from" not in events.content, events
+    try:
+        await sandbox.get_diagnostic_logs("kernel")
+        raise AssertionError("there is no such scope")
+    except SandboxApiException as error:
+        assert error.status_code == 400, error
 
 
 async def commands(sandbox):
@@ -191,6 +214,7 @@ async def main():
         "host", timeout=timedelta(minutes=5), metadata={"tour": "yes"}, connection_config=config
     )
     await life(sandbox, config)
+    await diagnostics(sandbox)
     await asyncio.gather(commands(sandbox), sessions(sandbox), files(sandbox))
     await states(sandbox, config)
     await sandbox.close()

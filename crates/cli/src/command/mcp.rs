@@ -28,7 +28,7 @@ impl Mcp {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let mut signals = Signals::of(Part::default())?;
         let house = global.open()?;
-        let config = McpConfig { git_env: git_env(), local_repos: self.local_repos };
+        let config = McpConfig { git_env: git_env(), local_repos: self.local_repos, ..McpConfig::default() };
         let mut serving = std::pin::pin!(serve_stdio(house, config));
         loop {
             tokio::select! {

@@ -93,7 +93,15 @@ fn find(volume: &Volume, allowed: &[PathBuf], home: &Home) -> Result<(u64, u64)>
     let rest = rest.to_str().ok_or_else(|| {
         Error::new(ErrorKind::Invalid, format!("{shown} cannot be a volume: its name is no UTF-8"))
     })?;
-    let dir = match mount::find(top.as_fd(), rest) {
+    let whole = |path: &Path| path.canonicalize().context(format_args!("look at {}", path.display()));
+    // No link is followed below the root, so this is where it is, before anything is made there.
+    let (host, state) = (whole(root)?.join(rest), whole(&home.path(""))?);
+    if host.starts_with(&state) || state.starts_with(&host) {
+        let message = format!("{shown} cannot be a volume: the state directory of all boxes is there");
+        return Err(Error::new(ErrorKind::Denied, message));
+    }
+    let find = if volume.make { mount::find_or_make_dir } else { mount::find };
+    let dir = match find(top.as_fd(), rest) {
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             let message = format!("{shown} cannot be a volume: a link is on the way, and none is followed");
             return Err(Error::new(ErrorKind::Denied, message));
@@ -104,12 +112,6 @@ fn find(volume: &Volume, allowed: &[PathBuf], home: &Home) -> Result<(u64, u64)>
     if !rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir() {
         let message = format!("{shown} cannot be a volume: it is no directory");
         return Err(Error::new(ErrorKind::Invalid, message));
-    }
-    let whole = |path: &Path| path.canonicalize().context(format_args!("look at {}", path.display()));
-    let (host, state) = (whole(&volume.host)?, whole(&home.path(""))?);
-    if host.starts_with(&state) || state.starts_with(&host) {
-        let message = format!("{shown} cannot be a volume: the state directory of all boxes is there");
-        return Err(Error::new(ErrorKind::Denied, message));
     }
     mount::identity(dir.as_fd()).context(format_args!("look at {shown}"))
 }
@@ -153,6 +155,29 @@ mod tests {
         for host in ["state", "state/home", "state/home/boxes", ""] {
             assert_eq!(refusal(&dir.join(host), "/data", &all, &home), Some(ErrorKind::Denied), "{host}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_made_if_it_may_be_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let home = Home::open(dir.join("ok/state")).unwrap();
+        std::fs::create_dir_all(dir.join("outside")).unwrap();
+        std::os::unix::fs::symlink(dir.join("outside"), dir.join("ok/link")).unwrap();
+        std::fs::write(dir.join("ok/file"), "").unwrap();
+        let make = |host: &str| {
+            let volume = Volume { make: true, ..Volume::new(dir.join(host), "/data", false) };
+            let mut spec = SandboxSpec { volumes: vec![volume], ..SandboxSpec::default() };
+            admit(&mut spec, &[dir.join("ok")], &home).err().map(|e| e.kind())
+        };
+        assert_eq!((make("ok/a/b"), make("ok/a/b"), make("ok/a/c")), (None, None, None));
+        assert!(dir.join("ok/a/b").is_dir() && dir.join("ok/a/c").is_dir());
+        for host in ["ok/link/x", "ok/link", "ok/state/x", "other/x"] {
+            assert_eq!(make(host), Some(ErrorKind::Denied), "{host}");
+        }
+        assert!(make("ok/file/x").is_some());
+        assert_eq!(std::fs::read_dir(dir.join("outside")).unwrap().count(), 0);
+        assert!(!dir.join("ok/state/x").exists() && !dir.join("other").exists());
     }
 
     #[test]

@@ -8,11 +8,11 @@ use axum::extract::{Path, State};
 use glasshouse_sandbox::SandboxInfo;
 use serde_json::{Value, json};
 
-use super::usage::Sample;
 use super::{Answer, Refusal, Shared, Viewer, aside};
 use crate::clock::now_ms;
 use crate::door::Caller;
 use crate::tenants;
+use crate::usage::Sample;
 
 /// All boxes of the caller's, the newest first.
 pub(super) async fn list(State(viewer): Shared, caller: Caller) -> Answer<Json<Value>> {

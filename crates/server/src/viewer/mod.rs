@@ -21,7 +21,6 @@ mod results;
 mod session;
 mod snapshots;
 mod traces;
-mod usage;
 
 use std::sync::{Arc, Mutex};
 
@@ -35,11 +34,11 @@ use glasshouse_sandbox::Sandboxes;
 use serde_json::json;
 
 use self::index::Indexes;
-use self::usage::Usage;
 use crate::dialect::opensandbox::Service;
 use crate::door::Caller;
 use crate::random;
 use crate::tenants::{self, Kind, Tenants};
+use crate::usage::Usage;
 
 /// What the routes have at hand.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::request::Parts;
-use glasshouse_sandbox::Sandboxes;
+use glasshouse_sandbox::{RuntimeKind, Sandboxes};
 use rmcp::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -42,6 +42,8 @@ pub struct McpConfig {
     pub git_env: Vec<(String, OsString)>,
     /// Repositories may be paths of this machine.
     pub local_repos: bool,
+    /// What boxes run on; a server's own setting counts where it serves MCP.
+    pub runtime: RuntimeKind,
 }
 
 /// Speaks MCP over stdin and stdout until stdin ends. The boxes of the session go with it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_sandbox::{
-    Error, ErrorKind, Image, Recording, ReplayOptions, Sandbox, SandboxSpec, Sandboxes, SnapshotOptions,
-    TaskSpec,
+    Error, ErrorKind, Image, Recording, ReplayOptions, RuntimeKind, Sandbox, SandboxSpec, Sandboxes,
+    SnapshotOptions, TaskSpec,
 };
 use glasshouse_trace::trajectory::read_one;
 use serde_json::{Map, Value, json};
@@ -115,8 +115,11 @@ impl Session {
         let (repo, commit) = (optional("repo_url"), optional("base_commit"));
         let image = optional("image").unwrap_or("host");
         let seconds = arguments.get("timeout").and_then(Value::as_u64).unwrap_or(COMMAND_SECONDS).max(1);
-        let mut spec =
-            SandboxSpec { image: named(image)?, recording: Recording::Steps, ..SandboxSpec::default() };
+        let mut spec = SandboxSpec {
+            image: named(image, self.config.runtime)?,
+            recording: Recording::Steps,
+            ..SandboxSpec::default()
+        };
         spec.limits.timeout = Some(Duration::from_secs(seconds));
         let sandbox = match (repo, commit) {
             (None, None) => self.made(spec, None).await?,
@@ -139,9 +142,11 @@ impl Session {
     /// Makes a box that dies with this process, and takes it in.
     async fn made(&self, mut spec: SandboxSpec, task: Option<TaskSpec>) -> Result<Sandbox, Error> {
         spec.owner = Some(std::process::id());
+        spec.runtime = self.config.runtime;
         let mut place = Place::default();
         if let Some(Lease { ttl, tenants, tenant }) = &self.lease {
             spec.limits.ttl = Some(*ttl);
+            tenants.bound(tenant.as_deref(), &mut spec.limits);
             spec.labels.extend(tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
             let exceeded = |Exceeded(message): Exceeded| Error::new(ErrorKind::Limit, message);
             place = tenants.place(&self.house, tenant.as_deref(), &spec.limits, 1).await.map_err(exceeded)?;
@@ -207,12 +212,20 @@ impl Session {
     async fn snapshot(&self, arguments: &Arguments) -> Answer {
         let sandbox = self.the_box(arguments).await?;
         let label = arguments.get("label").and_then(Value::as_str);
-        let taken = sandbox.snapshot(SnapshotOptions::default()).await?;
+        let name = label.filter(|label| !label.is_empty()).map(str::to_owned);
+        let options = SnapshotOptions { name, ..SnapshotOptions::default() };
+        let taken = match sandbox.snapshot(options).await {
+            // A label is for people: it may be any text, and come again. Then the id is all that it is called.
+            Err(e) if label.is_some() && matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Exists) => {
+                sandbox.snapshot(SnapshotOptions::default()).await?
+            }
+            taken => taken?,
+        };
         self.snapshots.lock().await.insert(taken.id.clone());
         self.mark(Kind::Snapshot, &taken.id);
         Ok(json!({
-            "sandbox_id": sandbox.id(), "snapshot_id": taken.id, "label": label, "took_us": taken.took_us,
-            "processes": taken.processes,
+            "sandbox_id": sandbox.id(), "snapshot_id": taken.id, "label": label, "name": taken.name,
+            "took_us": taken.took_us, "processes": taken.processes,
         }))
     }
 
@@ -313,11 +326,13 @@ async fn tool_answer(sandbox: &Sandbox, name: &str, params: Value) -> Answer {
 }
 
 /// An image by its name. No path of this machine can be named.
-fn named(image: &str) -> Result<Image, Error> {
+fn named(image: &str, runtime: RuntimeKind) -> Result<Image, Error> {
     if image == "host" {
         return Ok(Image::Host);
     }
-    format!("oci://{}", image.strip_prefix("oci://").unwrap_or(image)).parse()
+    // An engine has images of its own.
+    let store = if runtime == RuntimeKind::Docker { "docker-daemon:" } else { "oci://" };
+    format!("{store}{}", image.strip_prefix("oci://").unwrap_or(image)).parse()
 }
 
 pub(super) fn word<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a str, Error> {

@@ -13,7 +13,7 @@ use super::rooms::EXPIRES_LABEL;
 use super::volumes;
 use crate::clock::now_ms;
 use crate::config::Config;
-use crate::limits::TIMEOUT_MIN_S;
+use crate::limits::{EGRESS_RULES, TIMEOUT_MIN_S};
 
 /// The extension that says what is put on record of a box.
 const RECORDING: &str = "glasshouse.recording";
@@ -79,6 +79,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         metadata,
         extensions: request.extensions.unwrap_or_default(),
         platform: request.platform.map(|platform| (platform.os, platform.arch)),
+        egress: request.network_policy.and_then(|policy| policy.egress).unwrap_or_default(),
         expires_ms,
         ..Record::default()
     };
@@ -139,6 +140,9 @@ fn recording(extensions: Option<&BTreeMap<String, String>>, config: &Config) -> 
 pub(crate) fn offline(policy: Option<&NetworkPolicy>) -> Answer<()> {
     let Some(policy) = policy else { return Ok(()) };
     let rules = policy.egress.iter().flatten();
+    if rules.clone().count() > EGRESS_RULES {
+        return Err(Fault::invalid(format!("a policy has {EGRESS_RULES} rules at most")));
+    }
     let actions = policy.default_action.iter().chain(rules.map(|rule| &rule.action));
     for action in actions {
         match action.as_str() {
@@ -214,6 +218,14 @@ fn is_plain_path(path: &str) -> bool {
 pub(crate) fn only_waits(entrypoint: &[String]) -> bool {
     let words: Vec<&str> = entrypoint.iter().map(String::as_str).collect();
     matches!(words.as_slice(), ["tail", "-f", "/dev/null"] | ["sleep", "infinity"])
+}
+
+/// The program of an entrypoint, if it is one of those that only OpenSandbox's own images have: there they start what runs code,
+/// and the examples name them. A box on any other image runs code without.
+pub(crate) fn of_their_images(entrypoint: &[String]) -> Option<&str> {
+    const PROGRAMS: [&str; 2] =
+        ["/opt/opensandbox/code-interpreter.sh", "/opt/code-interpreter/code-interpreter.sh"];
+    entrypoint.first().map(String::as_str).filter(|program| PROGRAMS.contains(program))
 }
 
 fn lifetime_ms(timeout_s: Option<i64>, config: &Config) -> Answer<Option<u64>> {
@@ -334,6 +346,16 @@ mod tests {
         assert!(made.record.expires_ms.is_some_and(|at| at > now_ms() + 590_000));
         assert_eq!(made.spec.labels.get("m").map(String::as_str), Some("v"));
         assert!(only_waits(&made.record.entrypoint));
+    }
+
+    #[test]
+    fn programs_of_opensandboxs_images_are_known() {
+        let named = |program: &str| of_their_images(&[program.to_owned(), "x".to_owned()]).is_some();
+        assert!(
+            named("/opt/opensandbox/code-interpreter.sh")
+                && named("/opt/code-interpreter/code-interpreter.sh")
+        );
+        assert!(!named("/opt/code-interpreter.sh") && of_their_images(&[]).is_none());
     }
 
     #[test]

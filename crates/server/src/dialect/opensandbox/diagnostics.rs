@@ -3,6 +3,7 @@
 //! All of it is on record, so it is told of boxes that are gone, too; only what an entrypoint that still runs has written is asked
 //! of the box.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use glasshouse_sandbox::{ExecEvent, Program};
-use glasshouse_trace::{Blobs, Event, Payload, Reader};
+use glasshouse_trace::{Blobs, Event, Line, Payload, Reader};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -53,11 +54,13 @@ struct DiagnosticContent {
 
 /// Read what a box wrote
 ///
-/// `container` is what its entrypoint wrote, `all` that of every command. Without a scope it is plain text, as older clients want it.
+/// `container` is what its entrypoint wrote, `all` that of every command, in the order in which they ended; what still runs comes last.
+/// Without a scope it is plain text, as older clients want it.
 #[utoipa::path(get, path = "/sandboxes/{id}/diagnostics/logs", tag = "sandboxes", params(
     ("id" = String, Path),
     ("scope" = Option<String>, Query, description = "`container` or `all`"),
     ("tail" = Option<u64>, Query, description = "Without a scope: so many lines at most"),
+    ("since" = Option<String>, Query, description = "Only of commands that ended later: `30s`, `10m`, `1h`, `2d` ago, or a time of RFC 3339"),
 ), responses(
     (status = 200, description = "The text", content((DiagnosticContent = "application/json"), (String = "text/plain"))),
     (status = 400, description = "There is no such scope", body = ErrorResponse),
@@ -65,13 +68,16 @@ struct DiagnosticContent {
 ))]
 async fn logs(State(service): Shared, Path(id): Path<String>, query: Query) -> Answer<Response> {
     let scope = scope(&query, &["container", "all"])?;
-    let mut text = match scope.as_deref() {
-        Some("container") => String::new(),
-        _ => read(&service, &id, |event, blobs| output(event, blobs).unwrap_or_default()).await?,
+    let since = since_ms(&query)?;
+    let text = match scope.as_deref() {
+        Some("container") => of_entrypoint(&service, &id, since).await?,
+        _ => {
+            let all = move |event: &Line, blobs: &Blobs| {
+                if event.time_ms < since { None } else { output(event, blobs) }.unwrap_or_default()
+            };
+            read(&service, &id, all).await? + &so_far(&service, &id).await.unwrap_or_default()
+        }
     };
-    if let Some(own) = of_entrypoint(&service, &id).await {
-        text.push_str(&own);
-    }
     told(&id, "logs", scope, text, &query)
 }
 
@@ -82,6 +88,7 @@ async fn logs(State(service): Shared, Path(id): Path<String>, query: Query) -> A
     ("id" = String, Path),
     ("scope" = Option<String>, Query, description = "`runtime`, `lifecycle` or `all`"),
     ("limit" = Option<u64>, Query, description = "Without a scope: so many lines at most"),
+    ("since" = Option<String>, Query, description = "Only what was later: `30s`, `10m`, `1h`, `2d` ago, or a time of RFC 3339"),
 ), responses(
     (status = 200, description = "The text", content((DiagnosticContent = "application/json"), (String = "text/plain"))),
     (status = 400, description = "There is no such scope", body = ErrorResponse),
@@ -90,7 +97,11 @@ async fn logs(State(service): Shared, Path(id): Path<String>, query: Query) -> A
 async fn events(State(service): Shared, Path(id): Path<String>, query: Query) -> Answer<Response> {
     let scope = scope(&query, &["runtime", "lifecycle", "all"])?;
     let wanted = scope.clone().unwrap_or_else(|| "all".to_owned());
-    let text = read(&service, &id, move |event, _| line(event, &wanted).unwrap_or_default()).await?;
+    let since = since_ms(&query)?;
+    let tell = move |event: &Line, _: &Blobs| {
+        if event.time_ms < since { None } else { line(event, &wanted) }.unwrap_or_default()
+    };
+    let text = read(&service, &id, tell).await?;
     told(&id, "events", scope, text, &query)
 }
 
@@ -111,7 +122,7 @@ async fn inspect(State(service): Shared, Path(id): Path<String>) -> Answer<Respo
 async fn summary(State(service): Shared, Path(id): Path<String>) -> Answer<Response> {
     let about = inspected(&service, &id).await?;
     let happened = read(&service, &id, |event, _| line(event, "all").unwrap_or_default()).await?;
-    let wrote = of_entrypoint(&service, &id).await.unwrap_or_default();
+    let wrote = of_entrypoint(&service, &id, 0).await?;
     Ok(plain(format!("{about}\nEvents:\n{happened}\nOutput of the entrypoint:\n{wrote}")))
 }
 
@@ -144,6 +155,26 @@ fn scope(query: &Query, known: &[&str]) -> Answer<Option<String>> {
             Err(Fault::new(StatusCode::BAD_REQUEST, "DIAGNOSTICS_SCOPE_UNSUPPORTED", message))
         }
     }
+}
+
+/// The time before which nothing is wanted; all of it without a word.
+fn since_ms(query: &Query) -> Answer<u64> {
+    let Some(said) = query.get("since").filter(|said| !said.is_empty()) else { return Ok(0) };
+    let wrong =
+        || Fault::invalid(format!("since={said:?} is neither a time like 30s, 10m, 1h or 2d nor RFC 3339"));
+    if let Some(at) = clock::parse(said) {
+        return Ok(u64::try_from(at).unwrap_or(0));
+    }
+    let digits = said.bytes().take_while(u8::is_ascii_digit).count();
+    let unit_s = match &said[digits..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let ago_ms = said[..digits].parse::<u64>().map_err(|_| wrong())?.saturating_mul(unit_s * 1000);
+    Ok(clock::now_ms().saturating_sub(ago_ms))
 }
 
 fn told(
@@ -189,7 +220,7 @@ fn last_lines(text: String, most: usize) -> String {
 async fn read(
     service: &Service,
     id: &str,
-    tell: impl Fn(&glasshouse_trace::Line, &Blobs) -> String + Send + 'static,
+    mut tell: impl FnMut(&Line, &Blobs) -> String + Send + 'static,
 ) -> Answer<String> {
     let (dir, blobs) = places(service, id)?;
     let reading = tokio::task::spawn_blocking(move || {
@@ -209,7 +240,7 @@ async fn read(
 }
 
 /// What a command wrote that has ended.
-fn output(line: &glasshouse_trace::Line, blobs: &Blobs) -> Option<String> {
+fn output(line: &Line, blobs: &Blobs) -> Option<String> {
     let Event::ExecEnded { stdout, stderr, .. } = &line.event else { return None };
     let text = |payload: &Payload| {
         let bytes = [&payload.head, &payload.tail]
@@ -223,7 +254,7 @@ fn output(line: &glasshouse_trace::Line, blobs: &Blobs) -> Option<String> {
 }
 
 /// An event in a line, if it is of this scope.
-fn line(line: &glasshouse_trace::Line, scope: &str) -> Option<String> {
+fn line(line: &Line, scope: &str) -> Option<String> {
     let (kind, words) = match &line.event {
         Event::BoxCreated(made) => (
             "lifecycle",
@@ -253,10 +284,30 @@ fn line(line: &glasshouse_trace::Line, scope: &str) -> Option<String> {
     (scope == "all" || scope == kind).then(|| format!("{} {shown}\n", clock::text(line.time_ms as i64)))
 }
 
-/// What the entrypoint of a box that lives has written so far.
-async fn of_entrypoint(service: &Service, id: &str) -> Option<String> {
+/// What the entrypoint of a box wrote: each time that it ran, if the box was put back or started anew.
+async fn of_entrypoint(service: &Service, id: &str, since_ms: u64) -> Answer<String> {
+    let mut runs = BTreeSet::new();
+    let ended = move |line: &Line, blobs: &Blobs| match &line.event {
+        Event::ExecStarted(started) if started.label.as_deref() == Some(ENTRYPOINT) => {
+            runs.insert(started.exec);
+            String::new()
+        }
+        Event::ExecEnded { exec, .. } if line.time_ms >= since_ms && runs.remove(exec) => {
+            output(line, blobs).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    Ok(read(service, id, ended).await? + &so_far(service, id).await.unwrap_or_default())
+}
+
+/// What an entrypoint that still runs has written so far.
+async fn so_far(service: &Service, id: &str) -> Option<String> {
     let room = service.rooms.room(id).await.ok()?;
     let command = room.commands.find(&room.sandbox, ENTRYPOINT).await.ok().flatten()?;
+    // The record has it otherwise.
+    if command.end().is_some() {
+        return None;
+    }
     let mut reader = room.sandbox.attach(command.exec(), 0, false).await.ok()?;
     let mut text = Vec::new();
     while let Some(event) = reader.next().await {
@@ -270,6 +321,19 @@ async fn of_entrypoint(service: &Service, id: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn since_is_a_time_ago_or_a_time() {
+        let since = |said: &str| since_ms(&Query::parse(&format!("since={said}")));
+        assert_eq!((since("").unwrap(), since("1970-01-01T00:00:07Z").unwrap()), (0, 7000));
+        for (said, ago_s) in [("30", 30), ("30s", 30), ("10m", 600), ("1h", 3600), ("2d", 172_800)] {
+            let ago_ms = clock::now_ms() - since(said).unwrap();
+            assert!(ago_ms.abs_diff(ago_s * 1000) < 10_000, "{said}: {ago_ms}");
+        }
+        for said in ["soon", "m", "1y", "-5m", "99999999999999999999s"] {
+            assert_eq!(since(said).unwrap_err().status(), StatusCode::BAD_REQUEST, "{said}");
+        }
+    }
 
     #[test]
     fn the_last_of_a_text_is_told_and_no_letter_is_cut() {

@@ -1,4 +1,6 @@
 //! Whom a box may talk to: nobody. What the protocol's sidecar at port 18080 and the server tell of it.
+//!
+//! Rules that deny are in force anyway; they are remembered, and told to whoever asks.
 
 use std::sync::Arc;
 
@@ -23,10 +25,15 @@ pub(super) fn sidecar() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(sidecar_get, sidecar_post, sidecar_put, sidecar_patch, sidecar_delete))
         .routes(routes!(healthz))
-        .route("/credential-vault", any(vault))
+        .routes(routes!(vault))
         .route("/credential-vault/{*rest}", any(vault))
 }
 
+/// The credential vault, which is not here
+///
+/// Nor is anything below it: boxes have no network to use credentials in.
+#[utoipa::path(method(get, post, patch, delete), path = "/credential-vault", tag = "not here",
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
 async fn vault() -> Fault {
     Fault::unsupported("this server has no credential vault: sandboxes have no network to use credentials in")
 }
@@ -35,8 +42,8 @@ async fn vault() -> Fault {
 #[utoipa::path(get, path = "/sandboxes/{id}/networkpolicy", tag = "network", params(("id" = String, Path)),
     responses((status = 200, description = "Nobody", body = PolicyStatus)))]
 async fn get_policy(State(service): Shared, Path(id): Path<String>) -> Answer<Json<PolicyStatus>> {
-    service.rooms.info(&id).await?;
-    Ok(Json(nobody()))
+    let info = service.rooms.info(&id).await?;
+    Ok(Json(nobody(service.rooms.record(&info).egress)))
 }
 
 /// Say whom a box may talk to
@@ -50,9 +57,8 @@ async fn put_policy(
     Path(id): Path<String>,
     MaybeBody(policy): MaybeBody<NetworkPolicy>,
 ) -> Answer<Json<PolicyStatus>> {
-    service.rooms.info(&id).await?;
     offline(Some(&policy))?;
-    Ok(Json(nobody()))
+    amend(&service, &id, |_| policy.egress.unwrap_or_default()).await
 }
 
 /// Say more of whom a box may talk to
@@ -66,9 +72,18 @@ async fn patch_policy(
     Path(id): Path<String>,
     Body(rules): Body<Vec<NetworkRule>>,
 ) -> Answer<Json<PolicyStatus>> {
-    service.rooms.info(&id).await?;
-    offline(Some(&NetworkPolicy { egress: Some(rules), ..NetworkPolicy::default() }))?;
-    Ok(Json(nobody()))
+    offline(Some(&NetworkPolicy { egress: Some(rules.clone()), ..NetworkPolicy::default() }))?;
+    amend(&service, &id, |mut known| {
+        // Of a target counts what is said now; and of what is said at once, the first.
+        known.retain(|old| !rules.iter().any(|rule| rule.target == old.target));
+        for rule in rules {
+            if !known.iter().any(|there| there.target == rule.target) {
+                known.push(rule);
+            }
+        }
+        known
+    })
+    .await
 }
 
 /// Take back what was said of some targets
@@ -77,10 +92,28 @@ async fn patch_policy(
 async fn delete_policy(
     State(service): Shared,
     Path(id): Path<String>,
-    Body(_): Body<Vec<String>>,
+    Body(targets): Body<Vec<String>>,
 ) -> Answer<Json<PolicyStatus>> {
-    service.rooms.info(&id).await?;
-    Ok(Json(nobody()))
+    amend(&service, &id, |mut known| {
+        known.retain(|rule| !targets.contains(&rule.target));
+        known
+    })
+    .await
+}
+
+/// Changes the rules that are remembered of a box. What it may do then.
+async fn amend(
+    service: &Service,
+    id: &str,
+    change: impl FnOnce(Vec<NetworkRule>) -> Vec<NetworkRule>,
+) -> Answer<Json<PolicyStatus>> {
+    let info = service.rooms.info(id).await?;
+    let record = service.rooms.amend(&info, |record| {
+        record.egress = change(std::mem::take(&mut record.egress));
+        // What came together may be too much.
+        offline(Some(&NetworkPolicy { egress: Some(record.egress.clone()), ..NetworkPolicy::default() }))
+    })?;
+    Ok(Json(nobody(record.egress)))
 }
 
 /// Whom this box may talk to
@@ -140,12 +173,12 @@ async fn healthz(State(service): Shared, Path(id): Path<String>) -> Answer<&'sta
     Ok("ok")
 }
 
-fn nobody() -> PolicyStatus {
+fn nobody(rules: Vec<NetworkRule>) -> PolicyStatus {
     PolicyStatus {
         status: "ok",
         mode: "deny_all",
         enforcement_mode: "none+namespace",
         reason: Some("the sandbox has no network but its own loopback device".to_owned()),
-        policy: NetworkPolicy { default_action: Some("deny".to_owned()), egress: Some(Vec::new()) },
+        policy: NetworkPolicy { default_action: Some("deny".to_owned()), egress: Some(rules) },
     }
 }

@@ -3,11 +3,12 @@
 //! What a tenant may see is looked at here, in one place, for all that a path names; what a query or a body names is looked
 //! at where it is read (`may_see_box`, `may_see_snapshot`). What he may not see is not there for him.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
@@ -16,7 +17,7 @@ use super::fault::{Answer, Fault, Said};
 use super::proxy::Foreign;
 use super::{Service, Shared, cors, endpoint, snapshot};
 use crate::audit::Call;
-use crate::connections::Peer;
+use crate::connections::{Held, Peer};
 use crate::door::{self, Caller};
 use crate::keys::hash_of;
 use crate::limits::AUDIT_PATH_BYTES;
@@ -24,17 +25,42 @@ use crate::tenants::{self, Kind};
 use crate::viewer;
 
 /// Lets a request in, or not, and looks after its answer.
+///
+/// A caller who goes away takes his request with him, wherever it waits in that moment. What was begun to be changed is not to be
+/// left half done then (a box without its record, say), so that goes on in a task of its own. Reading and commands do without: a
+/// command has its own task, and time counts there.
 pub(super) async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
-    let (begun, _under_way) = (Instant::now(), service.counters.begin());
-    let id = door::request_id(request.headers());
+    if !goes_on(&request) {
+        return attend(service, request, next).await;
+    }
+    // The connection's place is taken for as long as its work is done: those who go away are counted, too.
+    let held = request.extensions().get::<Held>().cloned();
+    let work = tokio::spawn(async move {
+        let response = attend(service, request, next).await;
+        drop(held);
+        response
+    });
+    work.await.unwrap_or_else(|_| Fault::internal("the request was lost sight of").into_response())
+}
+
+/// Whether a request is done to its end though nobody waits for the answer.
+fn goes_on(request: &Request) -> bool {
+    let matched = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    // What a box's own server is asked ends when nobody asks any more: that is for the box to know.
+    let passed_on = matched.contains("/proxy/{port}");
+    changes && !passed_on && !matched.ends_with("/exec") && !matched.ends_with("/command")
+}
+
+async fn attend(service: Arc<Service>, request: Request, next: Next) -> Response {
+    let _under_way = service.counters.begin();
     let (mut parts, body) = request.into_parts();
-    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.to_string());
+    let mut call = Begun::of(&service, &parts);
     // Of a server whose keys cannot be read nothing is said to other pages.
     let from_page = parts.headers.contains_key(header::ORIGIN) && service.needs_key().unwrap_or(false);
-    let asked = if from_page { cors::asked(&method, &parts.headers) } else { None };
+    let asked = if from_page { cors::asked(&parts.method, &parts.headers) } else { None };
     let admitted = if asked.is_some() { Ok(Caller::default()) } else { admit(&service, &parts) };
-    let caller = admitted.as_ref().ok().cloned();
+    call.caller = admitted.as_ref().ok().cloned();
     let allowed = match admitted {
         Ok(caller) if asked.is_some() => Ok(caller),
         Ok(caller) => may(&service, &mut parts, &caller).await.map(|()| caller),
@@ -43,30 +69,16 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     let mut response = match (allowed, asked) {
         (Ok(_), Some(answer)) => answer,
         (Ok(caller), None) => {
-            renew(&service, &parts, &path);
+            renew(&service, &parts, &call.path);
             parts.extensions.insert(caller);
             let response = next.run(Request::from_parts(parts, body)).await;
             // Other protocols have their own errors.
-            if path.starts_with("/mcp") { response } else { in_our_shape(response).await }
+            if call.path.starts_with("/mcp") { response } else { in_our_shape(response).await }
         }
         (Err(fault), _) => fault.into_response(),
     };
     let foreign = response.extensions().get::<Foreign>().is_some();
-    let took = begun.elapsed();
-    service.counters.answered(response.status().as_u16(), took);
-    let cut = path.char_indices().nth(AUDIT_PATH_BYTES).map_or(path.len(), |(at, _)| at);
-    let call = Call {
-        request_id: id.to_str().unwrap_or_default(),
-        key: caller.as_ref().and_then(|caller| caller.key.as_deref()),
-        tenant: caller.as_ref().and_then(|caller| caller.tenant.as_deref()),
-        peer: peer.as_deref(),
-        method: method.as_str(),
-        path: &path[..cut],
-        status: response.status().as_u16(),
-        took_us: took.as_micros() as u64,
-    };
-    service.audit.record(call);
-    say(&service, call, response.extensions().get::<Said>());
+    let id = call.ended(&response);
     let headers = response.headers_mut();
     headers.insert(door::REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -76,6 +88,70 @@ pub(super) async fn enter(State(service): Shared, request: Request, next: Next) 
     }
     response
 }
+
+/// A call that is under way. It is counted and on record when it ends, and also when it is dropped before.
+struct Begun<'a> {
+    service: &'a Service,
+    at: Instant,
+    id: HeaderValue,
+    method: Method,
+    path: String,
+    peer: Option<String>,
+    caller: Option<Caller>,
+    told: bool,
+}
+
+impl<'a> Begun<'a> {
+    fn of(service: &'a Service, parts: &Parts) -> Begun<'a> {
+        Begun {
+            service,
+            at: Instant::now(),
+            id: door::request_id(&parts.headers),
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+            peer: parts.extensions.get::<Peer>().map(|Peer(address)| address.to_string()),
+            caller: None,
+            told: false,
+        }
+    }
+
+    /// It is answered. Its id.
+    fn ended(mut self, response: &Response) -> HeaderValue {
+        self.tell(response.status().as_u16(), response.extensions().get::<Said>());
+        self.id.clone()
+    }
+
+    fn tell(&mut self, status: u16, said: Option<&Said>) {
+        self.told = true;
+        let took = self.at.elapsed();
+        self.service.counters.answered(status, took);
+        let cut = self.path.char_indices().nth(AUDIT_PATH_BYTES).map_or(self.path.len(), |(at, _)| at);
+        let call = Call {
+            request_id: self.id.to_str().unwrap_or_default(),
+            key: self.caller.as_ref().and_then(|caller| caller.key.as_deref()),
+            tenant: self.caller.as_ref().and_then(|caller| caller.tenant.as_deref()),
+            peer: self.peer.as_deref(),
+            method: self.method.as_str(),
+            path: &self.path[..cut],
+            status,
+            took_us: took.as_micros() as u64,
+        };
+        self.service.audit.record(call);
+        say(self.service, call, said);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.told {
+            let status = if std::thread::panicking() { 500 } else { NOBODY_WAITED };
+            self.tell(status, None);
+        }
+    }
+}
+
+/// The status that is on record of a call whose caller went away before there was an answer. Nobody is told it.
+const NOBODY_WAITED: u16 = 499;
 
 /// Lets the box live longer whose port is used, unless that is not wanted.
 fn renew(service: &Service, parts: &Parts, path: &str) {

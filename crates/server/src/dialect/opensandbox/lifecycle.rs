@@ -8,12 +8,14 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use glasshouse_sandbox::{
-    Credentials, ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState, SnapshotInfo,
+    Credentials, ErrorKind, ExecSpec, Image, Program, PullOptions, SandboxInfo, SandboxSpec, SandboxState,
+    SnapshotInfo,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::create::{self, Wanted};
+use super::execd::of_commands;
 use super::fault::{Answer, Fault};
 use super::metadata;
 use super::model::{
@@ -60,7 +62,12 @@ async fn create_sandbox(
         let snapshot = super::snapshot::find(&service, &caller, id).await?;
         as_its_box(&mut spec, &snapshot);
     }
-    let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED");
+    // Only a volume that is not to be made can be missing.
+    let by_name = spec.volumes.iter().any(|volume| !volume.make);
+    let failed = |e: glasshouse_sandbox::Error| match e.kind() {
+        ErrorKind::NotFound if by_name => Fault::from(e).coded("VOLUME::PVC_NOT_FOUND"),
+        _ => Fault::from(e).coded("DOCKER::SANDBOX_START_FAILED"),
+    };
     spec.labels.extend(caller.tenant.iter().map(|tenant| (tenants::LABEL.to_owned(), tenant.clone())));
     let _place = service.tenants.place(&service.house, caller.tenant.as_deref(), &spec.limits, 1).await?;
     let sandbox = service.house.create(spec).await.map_err(failed)?;
@@ -140,8 +147,15 @@ pub(super) async fn begin(service: &Arc<Service>, room: &Arc<Room>, entrypoint: 
     if entrypoint.is_empty() || create::only_waits(entrypoint) {
         return Ok(());
     }
+    if let Some(program) = create::of_their_images(entrypoint)
+        && let Err(e) = room.sandbox.stat(program, true).await
+        && e.kind() == ErrorKind::NotFound
+    {
+        return Ok(());
+    }
     let spec = ExecSpec {
         program: Program::Argv(entrypoint.to_vec()),
+        env: of_commands(&room.sandbox).await?,
         background: true,
         label: Some(ENTRYPOINT.to_owned()),
         kept_output_bytes: Some(BACKGROUND_BYTES),
@@ -227,9 +241,7 @@ async fn patch_metadata(
     Body(patch): Body<BTreeMap<String, Option<String>>>,
 ) -> Answer<Json<Sandbox>> {
     let info = service.rooms.info(&id).await?;
-    let mut record = service.rooms.record(&info);
-    metadata::patch(&mut record.metadata, patch)?;
-    service.rooms.remember(&id, &record)?;
+    let record = service.rooms.amend(&info, |record| metadata::patch(&mut record.metadata, patch))?;
     Ok(Json(view(&info, record)))
 }
 
@@ -247,8 +259,7 @@ async fn renew(
     Body(wanted): Body<Expiration>,
 ) -> Answer<Json<Expiration>> {
     let info = service.rooms.info(&id).await?;
-    let record = service.rooms.record(&info);
-    if record.expires_ms.is_none() {
+    if service.rooms.record(&info).expires_ms.is_none() {
         let message = format!("sandbox {id} was made without a timeout, and stays until it is deleted");
         return Err(Fault::conflict("DOCKER::INVALID_EXPIRATION", message));
     }
@@ -262,7 +273,10 @@ async fn renew(
     if at - now > service.config.timeout_max.as_millis() as u64 {
         return Err(wrong("is later than this server allows"));
     }
-    service.rooms.remember(&id, &Record { expires_ms: Some(at), ..record })?;
+    service.rooms.amend(&info, |record| {
+        record.expires_ms = Some(at);
+        Ok(())
+    })?;
     Ok(Json(Expiration { expires_at: clock::text(at as i64) }))
 }
 
@@ -281,8 +295,7 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
         return Err(Fault::conflict("DOCKER::SANDBOX_NOT_RUNNING", message));
     }
     service.house.pause(&id).await.map_err(|e| Fault::from(e).coded("DOCKER::SANDBOX_PAUSE_FAILED"))?;
-    let record = Record { since_ms: Some(clock::now_ms()), ..service.rooms.record(&info) };
-    service.rooms.remember(&id, &record)?;
+    since_now(&service, &info)?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -298,15 +311,14 @@ async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<Status
     let info = service.rooms.info(&id).await?;
     let record = service.rooms.record(&info);
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_RESUME_FAILED");
-    let since = Record { since_ms: Some(clock::now_ms()), ..record.clone() };
     match info.state {
         SandboxState::Paused => {
             service.house.resume(&id).await.map_err(failed)?;
-            service.rooms.remember(&id, &since)?;
+            since_now(&service, &info)?;
         }
         SandboxState::Stopped if record.ended.is_none() => {
             let room = service.rooms.enter(service.house.start(&id).await.map_err(failed)?);
-            service.rooms.remember(&id, &since)?;
+            since_now(&service, &info)?;
             begin(&service, &room, &record.entrypoint).await?;
         }
         _ => {
@@ -314,6 +326,15 @@ async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<Status
         }
     }
     Ok(StatusCode::ACCEPTED)
+}
+
+/// Remembers that a box is in its state from now on.
+fn since_now(service: &Service, info: &SandboxInfo) -> Answer<()> {
+    service.rooms.amend(info, |record| {
+        record.since_ms = Some(clock::now_ms());
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// A box in the protocol's words.

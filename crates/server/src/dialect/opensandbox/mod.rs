@@ -9,6 +9,7 @@
 mod cors;
 mod create;
 mod diagnostics;
+mod document;
 mod egress;
 mod endpoint;
 mod entry;
@@ -29,7 +30,6 @@ mod unsupported;
 mod volumes;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -190,9 +190,10 @@ impl Service {
 /// All routes, below `/v1` and without it; and those of others, behind the same door.
 pub(crate) fn router(service: Arc<Service>, others: Router<Arc<Service>>) -> Router {
     let (routes, mut document) = OpenApiRouter::new().nest("/v1", api()).merge(about()).split_for_parts();
-    describe(&mut document);
+    document::describe(&mut document);
     let mut document = serde_json::to_value(&document).unwrap_or_default();
-    complete(&mut document);
+    document::add_open_ended(&mut document, service.config.mcp.is_some());
+    document::complete(&mut document);
     let document = Arc::new(document);
     let (bare, _) = api().split_for_parts();
     let openapi = axum::routing::get(move || async move { Json(Value::clone(&document)) });
@@ -230,59 +231,6 @@ fn about() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(ready))
         .routes(routes!(version))
         .routes(routes!(metrics))
-}
-
-/// Says what holds for all: what a path names, the one shape of errors, and a name of its own for each operation.
-fn complete(document: &mut Value) {
-    let error = |about: &str| {
-        let schema = json!({ "$ref": "#/components/schemas/ErrorResponse" });
-        json!({ "description": about, "content": { "application/json": { "schema": schema } } })
-    };
-    let mut names = BTreeSet::new();
-    let paths = document["paths"].as_object_mut().into_iter().flatten();
-    for (path, operations) in paths {
-        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
-            if !operation["parameters"].is_array() {
-                operation["parameters"] = json!([]);
-            }
-            for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
-                if let Some(known) = operation["parameters"].as_array_mut()
-                    && !known.iter().any(|one| one["name"] == name && one["in"] == "path")
-                {
-                    let kind = if matches!(name, "uid" | "gid") { "integer" } else { "string" };
-                    let schema = json!({ "type": kind });
-                    known.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
-                }
-            }
-            if let Some(answers) = operation["responses"].as_object_mut() {
-                answers.entry("default").or_insert_with(|| {
-                    error("It was not done: what is wrong with it, or with the box, or that you may not")
-                });
-            }
-            let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
-            if !names.insert(name) {
-                let own = operation_name(method, path);
-                operation["operationId"] = json!(own);
-                names.insert(own);
-            }
-        }
-    }
-}
-
-/// What an operation is called whose own name others have as well: what is done, and to what.
-fn operation_name(method: &str, path: &str) -> String {
-    let path = path.replace("/sandboxes/{id}/proxy/", "/");
-    let words = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{') && *part != "v1");
-    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_").replace('-', "_")
-}
-
-fn describe(document: &mut utoipa::openapi::OpenApi) {
-    document.info.title = "Glasshouse".to_owned();
-    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
-    document.info.description = Some(
-        "Boxes for code that is not trusted: OpenSandbox's protocol. All of it also answers without `/v1`."
-            .to_owned(),
-    );
 }
 
 /// The server is there

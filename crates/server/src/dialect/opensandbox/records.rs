@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::metadata::Metadata;
+use super::model::NetworkRule;
 use crate::error::{Error, Result};
 use crate::random;
 
@@ -35,6 +36,9 @@ pub(crate) struct Record {
     pub(crate) extensions: BTreeMap<String, String>,
     /// The platform, if the caller asked for one.
     pub(crate) platform: Option<(String, String)>,
+    /// Whom it is not to talk to, as callers said it; it talks to nobody.
+    #[serde(default)]
+    pub(crate) egress: Vec<NetworkRule>,
     /// When it is to be removed.
     pub(crate) expires_ms: Option<u64>,
     /// How its entrypoint ended, and with it the box.

@@ -14,11 +14,12 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::Service;
 use super::create::{only_waits, renewal_s};
-use super::execd::{Commands, Terminals, Usage};
+use super::execd::{Commands, Terminals};
 use super::fault::{Answer, Fault};
 use super::records::{Ended, Record, Records};
 use crate::clock::now_ms;
 use crate::limits::RENEW_PAUSE;
+use crate::usage::Sample;
 
 /// The label of a box that says when it was to expire when it was made. A box has it from its first moment, and a record a
 /// moment later: if the server dies between, the box still goes.
@@ -33,6 +34,8 @@ pub(crate) struct Rooms {
     pub(crate) records: Records,
     open: Mutex<HashMap<String, Arc<OnceCell<Arc<Room>>>>>,
     expiring: Mutex<HashMap<String, u64>>,
+    /// Held by whoever changes a record: what he read is not to change before he writes.
+    amending: Mutex<()>,
     /// When boxes that live on with every request were last looked at for that.
     accessed: Mutex<HashMap<String, Instant>>,
     /// Something expires earlier or later than before.
@@ -48,13 +51,14 @@ pub(crate) struct Room {
     /// The shell that commands are given to.
     pub(crate) shell: OnceCell<&'static str>,
     /// What it used when it was last asked.
-    pub(crate) usage: Mutex<Usage>,
+    pub(crate) usage: Mutex<Option<Sample>>,
 }
 
 impl Rooms {
     pub(crate) fn new(house: Sandboxes, records: Records) -> Rooms {
         let (open, expiring, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        Rooms { house, records, open, expiring, accessed: Mutex::default(), changed }
+        let (amending, accessed) = (Mutex::default(), Mutex::default());
+        Rooms { house, records, open, expiring, amending, accessed, changed }
     }
 
     /// What is known of a box, by its whole id.
@@ -87,6 +91,20 @@ impl Rooms {
         Ok(())
     }
 
+    /// Changes what is remembered of a box, and nothing else of it: those who change other things at the same time do so, too. What
+    /// is remembered then; nothing is changed if it is refused.
+    pub(crate) fn amend(
+        &self,
+        info: &SandboxInfo,
+        change: impl FnOnce(&mut Record) -> Answer<()>,
+    ) -> Answer<Record> {
+        let _amending = locked(&self.amending);
+        let mut record = self.record(info);
+        change(&mut record)?;
+        self.remember(&info.id, &record)?;
+        Ok(record)
+    }
+
     /// Somebody uses a port of a box: it lives longer, if its maker wants that. Looked at once in a while for each box.
     pub(crate) fn accessed(&self, id: &str) -> Answer<()> {
         // Boxes that are not there have no place here, so that nobody can fill it.
@@ -100,6 +118,7 @@ impl Rooms {
             }
             accessed.insert(id.to_owned(), Instant::now());
         }
+        let _amending = locked(&self.amending);
         let Some(record) = self.records.get(id) else { return Ok(()) };
         let renewed = renewal_s(&record.extensions)?.map(|seconds| now_ms() + seconds * 1000);
         match (renewed, record.expires_ms) {
@@ -185,8 +204,10 @@ impl Rooms {
     /// Ends a box whose entrypoint has ended. What it wrote stays.
     async fn ended(&self, id: &str, ended: Ended) -> Answer<()> {
         let info = self.info(id).await?;
-        let record = Record { ended: Some(ended), since_ms: Some(now_ms()), ..self.record(&info) };
-        self.remember(id, &record)?;
+        self.amend(&info, |record| {
+            (record.ended, record.since_ms) = (Some(ended), Some(now_ms()));
+            Ok(())
+        })?;
         self.leave(id);
         self.house.stop(id).await?;
         Ok(())

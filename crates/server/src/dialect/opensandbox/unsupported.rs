@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::any;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -19,10 +18,10 @@ use super::{Service, Shared};
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(metrics_event))
-        .route("/pools", any(pools))
-        .route("/pools/{name}", any(pools))
-        .route("/templates", any(templates))
-        .route("/templates/{id}", any(templates))
+        .routes(routes!(pools))
+        .routes(routes!(pool))
+        .routes(routes!(templates))
+        .routes(routes!(template))
 }
 
 /// How long something took for a caller.
@@ -57,13 +56,37 @@ async fn metrics_event(State(service): Shared, Body(event): Body<MetricsEvent>) 
     StatusCode::NO_CONTENT
 }
 
+/// Pools, which are not here
+///
+/// Making a box takes milliseconds without them.
+#[utoipa::path(method(get, post), path = "/pools", tag = "not here",
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
 async fn pools() -> Fault {
     let message = "this server has no pools: making a sandbox takes milliseconds without them";
     Fault::unsupported(message).coded("KUBERNETES::POOL_NOT_SUPPORTED")
 }
 
+/// A pool, which is not here
+#[utoipa::path(method(get, put, delete), path = "/pools/{name}", tag = "not here", params(("name" = String, Path)),
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
+async fn pool() -> Fault {
+    pools().await
+}
+
+/// Templates, which are not here
+///
+/// A snapshot is one: boxes are made with its `snapshotId`.
+#[utoipa::path(method(get, post), path = "/templates", tag = "not here",
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
 async fn templates() -> Fault {
     Fault::unsupported(
         "this server has no templates: make a snapshot and create sandboxes with its snapshotId",
     )
+}
+
+/// A template, which is not here
+#[utoipa::path(method(get, delete), path = "/templates/{id}", tag = "not here", params(("id" = String, Path)),
+    responses((status = 501, description = "And why", body = ErrorResponse)))]
+async fn template() -> Fault {
+    templates().await
 }

@@ -1,8 +1,9 @@
-//! Directories of the host for a box, as callers ask for them.
+//! Directories of the host for a box, as callers ask for them: by their paths (`host`), or by a name (`pvc`).
 //!
 //! Which may be asked for stands in the settings (`volumes`); by themselves none. A caller with a tenant may use those whose path
-//! has `{tenant}` in it, with his name there, and no others: tenants share nothing by mistake. The library looks at the
-//! directory itself, without following links.
+//! has `{tenant}` in it, with his name there, and no others: tenants share nothing by mistake. What has only a name is a directory of
+//! that name below the first of those that the caller may use. The library looks at the directory itself, and makes it if it is
+//! missing, without following links.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::fault::{Answer, Fault};
 use crate::config::TENANT_IN_PATHS;
+use crate::limits::CLAIM_BYTES;
 
 /// A directory for a box.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -28,9 +30,8 @@ pub(crate) struct VolumeSpec {
     sub_path: Option<String>,
     /// A directory of the host.
     host: Option<HostVolume>,
-    /// Not here.
-    #[schema(value_type = Option<Object>)]
-    pvc: Option<serde_json::Value>,
+    /// A directory by its name.
+    pvc: Option<NamedVolume>,
     /// Not here.
     #[schema(value_type = Option<Object>)]
     ossfs: Option<serde_json::Value>,
@@ -41,6 +42,18 @@ pub(crate) struct VolumeSpec {
 pub(crate) struct HostVolume {
     /// The whole path.
     path: String,
+}
+
+/// A directory by its name, below one that the settings allow.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NamedVolume {
+    /// Letters, digits, `.`, `_` and `-`.
+    claim_name: String,
+    /// It is made if it is missing; true without a word.
+    create_if_not_exists: Option<bool>,
+    /// Has to be false: what boxes share outlives them.
+    delete_on_sandbox_termination: Option<bool>,
 }
 
 /// What a box is to be given, if the caller may have it.
@@ -58,8 +71,10 @@ pub(super) fn wanted(asked: &[VolumeSpec], allowed: &[PathBuf], tenant: Option<&
             let message = format!("mountPath {mount_path:?} has to begin with /");
             return Err(wrong("VOLUME::INVALID_MOUNT_PATH", message));
         }
-        let host = host(volume, allowed, tenant)?;
-        volumes.push(Volume::new(host, mount_path, volume.read_only.unwrap_or(false)));
+        let (host, make) = source(volume, allowed, tenant)?;
+        let mut wanted = Volume::new(host, mount_path, volume.read_only.unwrap_or(false));
+        wanted.make = make;
+        volumes.push(wanted);
     }
     Ok(volumes)
 }
@@ -78,12 +93,21 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| fine(byte) || byte == b'-')
 }
 
-/// The directory of the host that is asked for.
-fn host(volume: &VolumeSpec, allowed: &[PathBuf], tenant: Option<&str>) -> Answer<PathBuf> {
+/// The directory of the host that is asked for, and whether it is made if it is missing.
+fn source(volume: &VolumeSpec, allowed: &[PathBuf], tenant: Option<&str>) -> Answer<(PathBuf, bool)> {
     let VolumeSpec { name, sub_path, host, pvc, ossfs, .. } = volume;
-    let host = match (host, pvc.is_some() || ossfs.is_some()) {
-        (Some(host), false) => host,
-        (None, true) => {
+    let below = sub_path.as_deref().unwrap_or_default();
+    let inner = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if !Path::new(below).components().all(inner) || below.contains('\0') {
+        let message = format!("volume {name:?}: subPath {below:?} has to stay below the directory");
+        return Err(wrong("VOLUME::INVALID_SUB_PATH", message));
+    }
+    let (path, make) = match (host, pvc, ossfs.is_some()) {
+        (Some(host), None, false) => (by_path(name, host, allowed, tenant)?, true),
+        (None, Some(named), false) => {
+            (by_name(name, named, allowed, tenant)?, named.create_if_not_exists.unwrap_or(true))
+        }
+        (None, None, true) => {
             let message = format!("volume {name:?}: this server has directories of the host only");
             return Err(Fault::unsupported(message).coded("VOLUME::UNSUPPORTED_BACKEND"));
         }
@@ -92,26 +116,27 @@ fn host(volume: &VolumeSpec, allowed: &[PathBuf], tenant: Option<&str>) -> Answe
             return Err(wrong("VOLUME::INVALID_BACKEND", message));
         }
     };
+    Ok((if below.is_empty() { path } else { path.join(below) }, make))
+}
+
+/// What a caller may use, of a directory of the settings.
+fn own(allowed: &Path, tenant: Option<&str>) -> Option<PathBuf> {
+    let text = allowed.to_str()?;
+    match tenant {
+        Some(tenant) if text.contains(TENANT_IN_PATHS) => Some(text.replace(TENANT_IN_PATHS, tenant).into()),
+        None if !text.contains(TENANT_IN_PATHS) => Some(text.into()),
+        _ => None,
+    }
+}
+
+fn by_path(name: &str, host: &HostVolume, allowed: &[PathBuf], tenant: Option<&str>) -> Answer<PathBuf> {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let path = Path::new(&host.path);
     if !path.is_absolute() || !path.components().all(plain) || host.path.contains('\0') {
         let message = format!("volume {name:?}: {:?} is no whole path without `..`", host.path);
         return Err(wrong("VOLUME::INVALID_HOST_PATH", message));
     }
-    let below = sub_path.as_deref().unwrap_or_default();
-    let inner = |part: Component<'_>| matches!(part, Component::Normal(_));
-    if !Path::new(below).components().all(inner) || below.contains('\0') {
-        let message = format!("volume {name:?}: subPath {below:?} has to stay below the directory");
-        return Err(wrong("VOLUME::INVALID_SUB_PATH", message));
-    }
-    let may = |allowed: &PathBuf| match (allowed.to_str(), tenant) {
-        (Some(text), Some(tenant)) if text.contains(TENANT_IN_PATHS) => {
-            path.starts_with(text.replace(TENANT_IN_PATHS, tenant))
-        }
-        (Some(text), None) => !text.contains(TENANT_IN_PATHS) && path.starts_with(text),
-        _ => false,
-    };
-    if !allowed.iter().any(may) {
+    if !allowed.iter().filter_map(|allowed| own(allowed, tenant)).any(|own| path.starts_with(own)) {
         let message = format!(
             "volume {name:?}: {} is not among the directories that this server may give to sandboxes (its setting \
              `volumes`)",
@@ -119,7 +144,31 @@ fn host(volume: &VolumeSpec, allowed: &[PathBuf], tenant: Option<&str>) -> Answe
         );
         return Err(wrong("VOLUME::HOST_PATH_NOT_ALLOWED", message));
     }
-    Ok(if below.is_empty() { path.to_owned() } else { path.join(below) })
+    Ok(path.to_owned())
+}
+
+fn by_name(name: &str, named: &NamedVolume, allowed: &[PathBuf], tenant: Option<&str>) -> Answer<PathBuf> {
+    let claim = &named.claim_name;
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let begins = claim.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !begins || !claim.bytes().all(fine) || claim.len() > CLAIM_BYTES {
+        let message = format!(
+            "volume {name:?}: claimName {claim:?} has to be up to {CLAIM_BYTES} letters, digits, `.`, `_` and `-`, and to \
+             begin with a letter or a digit"
+        );
+        return Err(wrong("VOLUME::INVALID_PVC_NAME", message));
+    }
+    if named.delete_on_sandbox_termination == Some(true) {
+        let message = format!("volume {name:?}: this server does not delete volumes; others may use them");
+        return Err(Fault::unsupported(message).coded("VOLUME::UNSUPPORTED_BACKEND"));
+    }
+    let root = allowed.iter().find_map(|allowed| own(allowed, tenant)).ok_or_else(|| {
+        let message = format!(
+            "volume {name:?}: this server has no directory to keep volumes in; its setting `volumes` names one"
+        );
+        Fault::unsupported(message).coded("VOLUME::UNSUPPORTED_BACKEND")
+    })?;
+    Ok(root.join(claim))
 }
 
 #[cfg(test)]
@@ -151,6 +200,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_a_directory_below_the_first_that_the_caller_may_use() {
+        let named =
+            |more: &str| format!(r#"{{"name":"a","mountPath":"/m","pvc":{{"claimName":"data.1"}}{more}}}"#);
+        assert_eq!(check(&named(""), None), Ok("/srv/all/data.1".into()));
+        assert_eq!(check(&named(r#","subPath":"x/y""#), Some("red")), Ok("/srv/of/red/data.1/x/y".into()));
+        let volume: VolumeSpec = serde_json::from_str(&named("")).unwrap();
+        assert_eq!(wanted(&[volume], &[], None).unwrap_err().code(), "VOLUME::UNSUPPORTED_BACKEND");
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_its_word() {
         for (volume, code) in [
             (r#"{"name":"A","mountPath":"/m","host":{"path":"/srv/all"}}"#, "VOLUME::INVALID_NAME"),
@@ -158,10 +217,16 @@ mod tests {
             (r#"{"name":"a","mountPath":"m","host":{"path":"/srv/all"}}"#, "VOLUME::INVALID_MOUNT_PATH"),
             (r#"{"name":"a","mountPath":"/m"}"#, "VOLUME::INVALID_BACKEND"),
             (
-                r#"{"name":"a","mountPath":"/m","host":{"path":"/srv/all"},"pvc":{}}"#,
+                r#"{"name":"a","mountPath":"/m","host":{"path":"/srv/all"},"pvc":{"claimName":"x"}}"#,
                 "VOLUME::INVALID_BACKEND",
             ),
-            (r#"{"name":"a","mountPath":"/m","pvc":{"claimName":"x"}}"#, "VOLUME::UNSUPPORTED_BACKEND"),
+            (r#"{"name":"a","mountPath":"/m","ossfs":{}}"#, "VOLUME::UNSUPPORTED_BACKEND"),
+            (r#"{"name":"a","mountPath":"/m","pvc":{"claimName":"../x"}}"#, "VOLUME::INVALID_PVC_NAME"),
+            (r#"{"name":"a","mountPath":"/m","pvc":{"claimName":""}}"#, "VOLUME::INVALID_PVC_NAME"),
+            (
+                r#"{"name":"a","mountPath":"/m","pvc":{"claimName":"x","deleteOnSandboxTermination":true}}"#,
+                "VOLUME::UNSUPPORTED_BACKEND",
+            ),
             (
                 r#"{"name":"a","mountPath":"/m","subPath":"../x","host":{"path":"/srv/all"}}"#,
                 "VOLUME::INVALID_SUB_PATH",

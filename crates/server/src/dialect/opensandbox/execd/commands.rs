@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use super::environment;
 use super::stream::{self, Event, Lines};
 use crate::clock::now_ms;
-use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PING};
+use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PIECE_BYTES, PING};
 
 /// The commands of one box.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Command {
     }
 
     /// How it ended, if it has.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         self.end.borrow().clone()
     }
 
@@ -268,12 +268,14 @@ pub(super) fn put_line(piece: &mut Vec<u8>, kind: &str, text: &str) {
 
 /// Sends what there is, or drops it if nobody listens any more.
 pub(super) async fn pass_on(pieces: &mut Option<mpsc::Sender<Bytes>>, piece: &mut Vec<u8>) {
-    let bytes = std::mem::take(piece);
-    if let Some(sender) = pieces
+    let mut bytes = Bytes::from(std::mem::take(piece));
+    while let Some(sender) = pieces
         && !bytes.is_empty()
-        && sender.send(bytes.into()).await.is_err()
     {
-        *pieces = None;
+        let next = bytes.split_to(bytes.len().min(PIECE_BYTES));
+        if sender.send(next).await.is_err() {
+            *pieces = None;
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::limits::{ASK_TIMEOUT_MS, ENV_FILE_BYTES};
 type Variables = Vec<(String, String)>;
 
 /// What commands get beside the box's own variables.
-pub(super) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
+pub(crate) async fn of_commands(sandbox: &Sandbox) -> Answer<Variables> {
     let (mut variables, file) = without_file(sandbox);
     variables.extend(of_file(sandbox, &file).await.map_err(fault)?);
     Ok(variables)

@@ -106,13 +106,13 @@ pub(super) fn view(path: String, stat: &FileStat, accounts: &Accounts) -> FileIn
         FileKind::Link => "symlink",
         FileKind::Other => "other",
     };
-    let modified_at = clock::text(stat.modified_ms);
     FileInfo {
         path,
         kind,
         size: stat.size,
-        created_at: modified_at.clone(),
-        modified_at,
+        modified_at: clock::text(stat.modified_ms),
+        // When a file was made is not kept everywhere; execd tells this, too.
+        created_at: clock::text(stat.changed_ms.unwrap_or(stat.modified_ms)),
         owner: accounts.user(stat.uid),
         group: accounts.group(stat.gid),
         mode: modes::write(stat.mode),

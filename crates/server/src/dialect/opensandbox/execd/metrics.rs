@@ -1,4 +1,5 @@
-//! What a box uses. Counted are the processes that live in it: their memory, and the processor time that they took.
+//! What a box uses. Counted are the processes that live in it: their memory, and the processor time that they and those that they
+//! have collected took.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use glasshouse_sandbox::{ExecSpec, Program};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -16,11 +16,11 @@ use utoipa_axum::routes;
 
 use super::files::failed;
 use super::{Here, fault};
-use crate::clock::now_ms;
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::fault::Answer;
 use crate::dialect::opensandbox::rooms::Room;
-use crate::limits::ASK_TIMEOUT_MS;
+use crate::limits::PROC_FILE_BYTES;
+use crate::usage::{self, Sample};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new().routes(routes!(metrics)).routes(routes!(watch))
@@ -36,13 +36,6 @@ struct Metrics {
     mem_used_mib: f64,
     /// Milliseconds since 1970.
     timestamp: u64,
-}
-
-/// What a box had used when it was last asked.
-#[derive(Debug, Default)]
-pub(crate) struct Usage {
-    at_ms: u64,
-    ticks: u64,
 }
 
 /// What the box uses
@@ -75,73 +68,72 @@ async fn line(room: &Room) -> Answer<String> {
 }
 
 async fn measure(room: &Room) -> Answer<Metrics> {
-    // The shell reads its own entry as well; it is as small as one.
-    let script = "cat /proc/[0-9]*/stat 2>/dev/null; echo; grep -E '^(MemTotal|processor)' /proc/meminfo /proc/cpuinfo";
-    let spec = ExecSpec {
-        program: Program::Shell(script.to_owned()),
-        timeout_ms: Some(ASK_TIMEOUT_MS),
-        ..ExecSpec::default()
-    };
-    let output = room.sandbox.exec(spec).await.map_err(fault)?.collect().await;
-    let text = String::from_utf8_lossy(&output.stdout.bytes).into_owned();
-    let seen =
-        Seen::of(&text).ok_or_else(|| failed("the sandbox cannot tell what it uses: it has no /proc"))?;
+    let (sample, machine) = look(room).await?;
     let limit = |name: &str| {
         let limit = room.sandbox.info().limits.iter().find(|limit| limit.name == name);
         limit.and_then(|limit| limit.amount).map(|amount| amount as f64)
     };
-    let cpu_count = limit("cpu").map_or(seen.cpus as f64, |thousandths| thousandths / 1000.0);
-    let mem_total_mib = limit("memory").unwrap_or(seen.memory_bytes as f64) / MIB;
-    let now = now_ms();
-    let before = {
-        let mut usage = room.usage.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *usage, Usage { at_ms: now, ticks: seen.ticks })
-    };
-    let since_ms = if before.at_ms == 0 { room.sandbox.info().created_ms } else { before.at_ms };
-    // Processes that have ended take their time with them: then it seems to go back.
-    let used_s = seen.ticks.saturating_sub(before.ticks) as f64 / TICKS_PER_S;
-    let passed_s = now.saturating_sub(since_ms).max(1) as f64 / 1000.0;
+    let cpu_count = limit("cpu").map_or(machine.cpus as f64, |thousandths| thousandths / 1000.0);
+    let mem_total_mib = limit("memory").unwrap_or(machine.memory_bytes as f64) / MIB;
+    let before = room.usage.lock().unwrap_or_else(PoisonError::into_inner).replace(sample);
+    let before = before.unwrap_or(Sample { at_ms: room.sandbox.info().created_ms, ..Sample::default() });
+    // Those that were not collected take their time with them: then it seems to go back.
+    let used_ms = sample.cpu_ms.saturating_sub(before.cpu_ms) as f64;
+    let passed_ms = sample.at_ms.saturating_sub(before.at_ms).max(1) as f64;
     Ok(Metrics {
         cpu_count,
-        cpu_used_pct: (used_s / passed_s / cpu_count * 100.0).clamp(0.0, 100.0),
+        cpu_used_pct: (used_ms / passed_ms / cpu_count * 100.0).clamp(0.0, 100.0),
         mem_total_mib,
-        mem_used_mib: (seen.pages as f64 * PAGE / MIB).min(mem_total_mib),
-        timestamp: now,
+        mem_used_mib: (sample.memory_bytes as f64 / MIB).min(mem_total_mib),
+        timestamp: sample.at_ms,
     })
 }
 
 const MIB: f64 = 1_048_576.0;
-const PAGE: f64 = 4096.0;
-/// Linux counts in hundredths of a second towards programs, on every machine.
-const TICKS_PER_S: f64 = 100.0;
 
-/// What the files of /proc say.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
-    ticks: u64,
-    pages: u64,
-    cpus: u64,
+/// Looks from outside: nothing is run in the box for it, and nothing put on its record. Only a box whose processes are not to be
+/// seen here is asked for its own files of /proc; that is on no record either.
+async fn look(room: &Room) -> Answer<(Sample, Machine)> {
+    let lost = |e: tokio::task::JoinError| failed(e.to_string());
+    let info = room.sandbox.info().clone();
+    let seen = tokio::task::spawn_blocking(move || {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let machine = Machine::of(&read("/proc/meminfo"), &read("/proc/cpuinfo"));
+        usage::now(&info).zip(machine)
+    });
+    if let Some(seen) = seen.await.map_err(lost)? {
+        return Ok(seen);
+    }
+    let sandbox = &room.sandbox;
+    let read = async |path: &str| {
+        let bytes = sandbox.read_file(path, 0, Some(PROC_FILE_BYTES)).await.map_err(fault)?;
+        Answer::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let machine = Machine::of(&read("/proc/meminfo").await?, &read("/proc/cpuinfo").await?);
+    let machine = machine.ok_or_else(|| failed("the sandbox cannot tell what it uses: it has no /proc"))?;
+    let mut stats = Vec::new();
+    for entry in sandbox.list_dir("/proc", None, None).await.map_err(fault)?.entries {
+        if entry.name.bytes().all(|byte| byte.is_ascii_digit()) {
+            // One that has ended meanwhile is not there any more.
+            stats.extend(read(&format!("/proc/{}/stat", entry.name)).await.ok());
+        }
+    }
+    Ok((usage::told(stats), machine))
+}
+
+/// What there is, where nothing is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Machine {
+    cpus: usize,
     memory_bytes: u64,
 }
 
-impl Seen {
-    fn of(text: &str) -> Option<Seen> {
-        let mut seen = Seen::default();
-        for line in text.lines() {
-            if line.contains("processor") {
-                seen.cpus += 1;
-            } else if let Some((_, rest)) = line.split_once("MemTotal:") {
-                seen.memory_bytes = rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024;
-            } else if let Some((_, rest)) = line.rsplit_once(") ") {
-                // The name is in parentheses and may hold anything; what follows is numbers from the third on.
-                let words: Vec<&str> = rest.split(' ').collect();
-                let number =
-                    |at: usize| words.get(at - 3).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-                seen.ticks += number(14) + number(15);
-                seen.pages += number(24);
-            }
-        }
-        (seen.cpus > 0 && seen.memory_bytes > 0).then_some(seen)
+impl Machine {
+    fn of(meminfo: &str, cpuinfo: &str) -> Option<Machine> {
+        let memory = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let memory_bytes = memory.split_whitespace().next()?.parse::<u64>().ok()? * 1024;
+        let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+        (cpus > 0 && memory_bytes > 0).then_some(Machine { cpus, memory_bytes })
     }
 }
 
@@ -150,13 +142,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_proc_says_is_added_up() {
-        let process = "7 (a) b (c) S 0 1 1 0 -1 4194624 58 0 0 0 20 5 0 0 25 5 1 0 5262444 2281472 256 1844";
-        let text = format!(
-            "{process}\n{process}\n\n/proc/meminfo:MemTotal:       24682416 kB\n/proc/cpuinfo:processor\t: 0\n"
+    fn what_proc_says_of_the_machine_is_read() {
+        let found = Machine::of(
+            "MemTotal:       24682416 kB\nMemFree: 1 kB\n",
+            "processor\t: 0\nflags\nprocessor\t: 1\n",
         );
-        let expected = Seen { ticks: 50, pages: 512, cpus: 1, memory_bytes: 24_682_416 * 1024 };
-        assert_eq!(Seen::of(&text), Some(expected));
-        assert_eq!(Seen::of(""), None);
+        assert_eq!(found, Some(Machine { cpus: 2, memory_bytes: 24_682_416 * 1024 }));
+        assert_eq!(Machine::of("", ""), None);
     }
 }

@@ -29,26 +29,27 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::any;
 use glasshouse_sandbox::{Error, ErrorKind, Sandbox};
 use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::fault::{Answer, Fault};
+use super::model::ErrorResponse;
 use super::rooms::Room;
 use super::{Service, proxy};
 
 pub(super) use code::{Telling, have as have_context};
 pub(super) use command::{EVENTS, RunCommandRequest, spec as spec_of};
 pub(super) use commands::Commands;
-pub(super) use metrics::Usage;
+pub(super) use environment::of_commands;
 pub(super) use terminal::Terminals;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(ping))
-        .route("/ready", get(ping))
+        .routes(routes!(ready))
         .merge(command::routes())
         .merge(code::routes())
         .merge(of_files())
@@ -61,8 +62,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .route("/proxy/{port}", any(proxy::pass_on))
         .route("/proxy/{port}/", any(proxy::pass_on))
         .route("/proxy/{port}/{*rest}", any(proxy::pass_on))
-        .route("/v1/isolated/session", any(isolated))
-        .route("/v1/isolated/sessions", any(isolated))
+        .routes(routes!(isolate))
+        .routes(routes!(isolated_sessions))
         .route("/v1/isolated/session/{*rest}", any(isolated))
 }
 
@@ -115,6 +116,12 @@ async fn ping(_: Here) -> Empty {
     Empty
 }
 
+/// The box takes commands, as newer clients ask
+#[utoipa::path(get, path = "/ready", tag = "execution", responses((status = 200, description = "It does")))]
+async fn ready(_: Here) -> Empty {
+    Empty
+}
+
 /// Whether there are sandboxes in this sandbox
 #[utoipa::path(get, path = "/v1/isolated/capabilities", tag = "execution",
     responses((status = 200, description = "There are not", body = Value)))]
@@ -123,6 +130,20 @@ async fn capabilities(_: Here) -> Json<Value> {
 }
 
 const NOT_NESTED: &str = "this server's sandboxes hold no others; make another sandbox";
+
+/// Make a sandbox in this sandbox, which is not here
+#[utoipa::path(post, path = "/v1/isolated/session", tag = "not here",
+    responses((status = 503, description = "And why", body = ErrorResponse)))]
+async fn isolate() -> Fault {
+    isolated().await
+}
+
+/// Sandboxes in this sandbox, which are not here
+#[utoipa::path(get, path = "/v1/isolated/sessions", tag = "not here",
+    responses((status = 503, description = "And why", body = ErrorResponse)))]
+async fn isolated_sessions() -> Fault {
+    isolated().await
+}
 
 async fn isolated() -> Fault {
     Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", NOT_NESTED)

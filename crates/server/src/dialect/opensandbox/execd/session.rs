@@ -52,14 +52,22 @@ struct RunInSessionRequest {
 }
 
 /// Reads what the last command left, runs this one, and keeps what it leaves. `$1` is where, `$2` what to run, `$3` where to.
-/// The variables come before the directory: that of the last command is among them.
-const RUN: &str = r#"[ ! -f "$1/env" ] || . "$1/env"
-IFS= read -r OPENSANDBOX_CWD < "$1/cwd" && cd -- "$OPENSANDBOX_CWD" || exit
-unset OPENSANDBOX_CWD
-[ -z "$3" ] || cd -- "$3" || exit
+/// The variables come before the directory: that of the last command is among them. A session whose directory is gone goes on where it
+/// is told to, and nowhere else: a command is not run where it was not meant to be. What is run sees no words of ours.
+const RUN: &str = r#"exec 2>&1
+[ ! -f "$1/env" ] || . "$1/env"
+IFS= read -r OPENSANDBOX_CWD < "$1/cwd"
+case $3 in
+/*) cd -- "$3" || exit ;;
+*) cd -- "$OPENSANDBOX_CWD" || { echo "the directory of this session is gone: name another one as cwd"; exit 1; }
+  [ -z "$3" ] || cd -- "$3" || exit ;;
+esac
 trap "code=\$?; trap - EXIT; export -p > '$1/env'; pwd > '$1/cwd'; exit \$code" EXIT
-exec 2>&1
-eval "$2""#;
+OPENSANDBOX_RUN=$2
+set --
+unset OPENSANDBOX_CWD
+eval "unset OPENSANDBOX_RUN
+$OPENSANDBOX_RUN""#;
 /// Makes a session, where the shell is.
 const CREATE: &str = r#"umask 077; mkdir -p "$1" && pwd > "$1/cwd""#;
 

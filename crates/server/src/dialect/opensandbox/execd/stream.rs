@@ -205,15 +205,14 @@ mod tests {
 
     #[test]
     fn endless_lines_are_told_in_parts() {
-        for text in
-            ["x".repeat(3 * LINE_BYTES), "ü".repeat(LINE_BYTES), format!("a{}", "語".repeat(LINE_BYTES))]
-        {
+        let (two, three) = ("ü".repeat(LINE_BYTES / 2 + 7), "語".repeat(LINE_BYTES / 3 + 7));
+        for text in ["x".repeat(2 * LINE_BYTES), format!("a{two}"), format!("a{three}")] {
             let told = lines(&text.as_bytes().chunks(65_536).collect::<Vec<_>>());
             assert!(told.len() > 1 && told.iter().all(|part| part.len() <= LINE_BYTES));
             assert_eq!(told.concat(), text);
         }
-        let told = lines(&[&vec![0x80; 2 * LINE_BYTES]]);
-        assert_eq!(told.concat().chars().count(), 2 * LINE_BYTES);
+        let told = lines(&[&vec![0x80; LINE_BYTES + 7]]);
+        assert_eq!(told.concat().chars().count(), LINE_BYTES + 7);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! A file is replaced as a whole or not at all. What is too large for memory waits on the disk, in the server's directory, and
 //! goes into the box from there.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,6 +113,18 @@ enum Content {
 /// A file on the disk that goes when it is not needed any more.
 struct Waiting(PathBuf);
 
+/// The mode of a file of which nobody has said any.
+const NEW_FILE: u32 = 0o644;
+/// What we need to read and to remove a file that waits.
+const OWN: u32 = 0o600;
+
+impl Waiting {
+    /// Gives it the mode that its copy in the box is to have, as far as we can read it then. Nobody else gets to its directory.
+    async fn as_mode(&self, bits: u32) -> std::io::Result<()> {
+        tokio::fs::set_permissions(&self.0, Permissions::from_mode(bits | OWN)).await
+    }
+}
+
 impl Drop for Waiting {
     fn drop(&mut self) {
         // One that stays goes at the next start.
@@ -138,8 +152,7 @@ async fn on_disk(
     left: &mut Left,
 ) -> Answer<Content> {
     let waiting = Waiting(left.incoming.join(random::hex()?));
-    let mut file =
-        tokio::fs::File::options().write(true).create_new(true).mode(0o600).open(&waiting.0).await?;
+    let mut file = tokio::fs::File::options().write(true).create_new(true).mode(OWN).open(&waiting.0).await?;
     file.write_all(&begun).await?;
     file.write_all(&piece).await?;
     drop(begun);
@@ -164,12 +177,12 @@ impl Left {
 
 async fn write(sandbox: &Sandbox, about: FileMetadata, content: Content) -> Answer<()> {
     let path = absolute(sandbox, about.path.as_deref().unwrap_or_default()).await?;
-    let is_dir = match sandbox.stat(&path, true).await {
-        Ok(stat) => stat.kind == FileKind::Directory,
-        Err(e) if e.kind() == ErrorKind::NotFound => path.ends_with('/'),
+    let there = match sandbox.stat(&path, true).await {
+        Ok(stat) => Some(stat),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(fault(e)),
     };
-    if is_dir {
+    if there.as_ref().map_or(path.ends_with('/'), |stat| stat.kind == FileKind::Directory) {
         return Err(failed(format!("{path} is a directory")));
     }
     match content {
@@ -179,7 +192,13 @@ async fn write(sandbox: &Sandbox, about: FileMetadata, content: Content) -> Answ
         }
         Content::Disk(waiting) => {
             make_parents(sandbox, &path).await?;
+            // As those that came in memory: a file that is there keeps its mode.
+            let bits = modes::read(about.mode)?.or(there.map(|stat| stat.mode)).unwrap_or(NEW_FILE) & 0o777;
+            waiting.as_mode(bits).await?;
             sandbox.copy_in(&waiting.0, &path).await.map_err(fault)?;
+            if bits & OWN != OWN {
+                sandbox.chmod(&path, bits).await.map_err(fault)?;
+            }
         }
     }
     let FileMetadata { owner, group, mode, .. } = about;

@@ -1,8 +1,8 @@
 //! What boxes use, as the host sees it: nothing is run in a box for it, and nothing put on its record.
 //!
 //! A box's processes are those below its first one: whoever is orphaned in a box becomes a child of that. What processes have
-//! used that ended is told by those that collected them. So one walk over `/proc` tells of all boxes. A box whose first process is
-//! not to be seen here (on an engine elsewhere) uses nothing that is known.
+//! used that ended is told by those that collected them. So one walk over `/proc` tells of all boxes. Of a box whose first process
+//! is not to be seen here (on an engine elsewhere) that tells nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::limits::{USAGE_PAUSE, USAGE_SAMPLES};
 
 /// What is remembered of all boxes.
 #[derive(Debug, Default)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     kept: Mutex<Kept>,
 }
 
@@ -28,17 +28,17 @@ struct Kept {
 
 /// What a box had used at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sample {
-    pub(super) at_ms: u64,
+pub(crate) struct Sample {
+    pub(crate) at_ms: u64,
     /// Processor time, in all.
-    pub(super) cpu_ms: u64,
-    pub(super) memory_bytes: u64,
-    pub(super) processes: u64,
+    pub(crate) cpu_ms: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) processes: u64,
 }
 
 impl Usage {
     /// What these boxes used lately, by their ids. Looks anew if that was not just done. It reads files, and may take a while.
-    pub(super) fn of(&self, boxes: &[SandboxInfo]) -> HashMap<String, Vec<Sample>> {
+    pub(crate) fn of(&self, boxes: &[SandboxInfo]) -> HashMap<String, Vec<Sample>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.looked.is_none_or(|looked| looked.elapsed() > USAGE_PAUSE) {
             let (at_ms, processes) = (now_ms(), Processes::read());
@@ -60,9 +60,31 @@ impl Usage {
     }
 
     /// Forgets all boxes but these.
-    pub(super) fn keep(&self, boxes: &[SandboxInfo]) {
+    pub(crate) fn keep(&self, boxes: &[SandboxInfo]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.boxes.retain(|id, _| boxes.iter().any(|info| info.id == *id));
+    }
+}
+
+/// What a box uses now. It reads files, and may take a while.
+pub(crate) fn now(info: &SandboxInfo) -> Option<Sample> {
+    Processes::read().of(info.pid, info.start_ticks).map(|sample| Sample { at_ms: now_ms(), ..sample })
+}
+
+/// What these processes use, by their `stat` files: of a box that has to be asked itself.
+pub(crate) fn told(stats: impl IntoIterator<Item = String>) -> Sample {
+    let processes = stats.into_iter().filter_map(|stat| Process::parse(&stat));
+    processes.fold(Sample { at_ms: now_ms(), ..Sample::default() }, Sample::with)
+}
+
+impl Sample {
+    fn with(self, process: Process) -> Sample {
+        Sample {
+            cpu_ms: self.cpu_ms + process.ticks * TICK_MS,
+            memory_bytes: self.memory_bytes + process.pages * PAGE_BYTES,
+            processes: self.processes + 1,
+            ..self
+        }
     }
 }
 
@@ -110,9 +132,7 @@ impl Processes {
         let (mut sample, mut left) = (Sample::default(), vec![first]);
         while let Some(pid) = left.pop() {
             let Some(process) = self.by_pid.get(&pid) else { continue };
-            sample.cpu_ms += process.ticks * TICK_MS;
-            sample.memory_bytes += process.pages * PAGE_BYTES;
-            sample.processes += 1;
+            sample = sample.with(*process);
             // What is read one after the other may name a process twice, but not for ever.
             if sample.processes as usize > self.by_pid.len() {
                 return None;
