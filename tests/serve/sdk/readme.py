@@ -29,7 +29,12 @@ async def main():
         content = await sandbox.files.read_file("/tmp/hello.txt")
         assert content == "Hello World", content
         interpreter = await CodeInterpreter.create(sandbox)
-        code = "import sys\nprint(sys.version)\nresult = 2 + 2\nresult\n"
+        code = """
+            import sys
+            print(sys.version)
+            result = 2 + 2
+            result
+        """
         result = await interpreter.codes.run(code, language=SupportedLanguage.PYTHON)
         assert result.result[0].text == "4" and result.logs.stdout[0].text.startswith("3."), result
         await sandbox.kill()
