@@ -8,6 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::floor::Floor;
+
 /// What figures depend on.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -18,6 +20,7 @@ pub(crate) struct Machine {
     /// Where the homes are: file system and device.
     disk: String,
     cgroups: String,
+    floor: Floor,
     /// Versions of the contenders.
     programs: Vec<(&'static str, String)>,
 }
@@ -41,6 +44,7 @@ impl Machine {
             memory_mib: memory_kib / 1024,
             disk: disk_of(&mounts, home).unwrap_or_else(|| "unknown".into()),
             cgroups: cgroups_in(&mounts).into(),
+            floor: Floor::measure()?,
             programs: ["bwrap", "runc", "crun", "docker"]
                 .into_iter()
                 .map(|name| (name, version(name)))
@@ -56,6 +60,7 @@ impl Machine {
         vec![
             format!("kernel {}, {} cores ({}), {} MiB", self.kernel, self.cores, self.cpu, self.memory_mib),
             format!("home on {}, {}, {build}", self.disk, self.cgroups),
+            self.floor.line(),
             programs.join(", "),
         ]
     }
@@ -66,6 +71,7 @@ impl Machine {
         json!({
             "kernel": self.kernel, "cpu": self.cpu, "cores": self.cores, "memory_mib": self.memory_mib,
             "disk": self.disk, "cgroups": self.cgroups, "programs": programs,
+            "page_ns": self.floor.fault.as_nanos() as u64, "wake_ns": self.floor.wake.as_nanos() as u64,
             "release": !cfg!(debug_assertions),
         })
     }

@@ -13,6 +13,7 @@
 mod code;
 mod contender;
 mod docker;
+mod floor;
 mod goal;
 mod interrupt;
 mod machine;

@@ -523,9 +523,10 @@ class Bare(ctypes.PyDLL):
         if name.startswith('PyOS_'): raise AttributeError(name)
         return super().__getattr__(name)
 ctypes.PyDLL = Bare";
-    sandbox.make_dir("/tmp/bare", false).await.unwrap();
-    sandbox.write_file("/tmp/bare/sitecustomize.py", site.as_bytes(), None).await.unwrap();
-    let env = vec![("PYTHONPATH".to_owned(), "/tmp/bare".to_owned())];
+    // Its own directory: without walls, all others are the host's.
+    let dir = format!("{}/bare", stdout_of(sandbox, "pwd").await.trim());
+    sandbox.write_file(&format!("{dir}/sitecustomize.py"), site.as_bytes(), None).await.unwrap();
+    let env = vec![("PYTHONPATH".to_owned(), dir)];
     let cold = ContextSpec { env: env.clone(), ..ContextSpec::default() };
     let cold = sandbox.create_context(cold).await.unwrap();
     let look = "import ctypes, os\nhasattr(ctypes.PyDLL(None), 'PyOS_BeforeFork'), os.getppid(), \

@@ -163,6 +163,10 @@ fn the_document_tells_of_every_box_that_a_path_names_and_of_errors() {
                 let told = known.iter().filter(|one| one["name"] == name && one["in"] == "path").count();
                 assert_eq!(told, 1, "{method} {path}: {name}");
             }
+            // What a box's own server says, or another protocol, has other errors.
+            if path.contains("/proxy/{port}") || path == "/mcp" {
+                continue;
+            }
             let error = &operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"];
             assert_eq!(*error, "#/components/schemas/ErrorResponse", "{method} {path}");
         }
