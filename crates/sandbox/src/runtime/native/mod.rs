@@ -598,7 +598,9 @@ impl Runtime for Native {
 
     fn destroy(&self, info: Option<&SandboxInfo>, id: &str) -> Result<()> {
         let group = cgroups_of(&self.home, &self.trees, id)?;
-        if let Some(info) = info {
+        // It may have been stopped and started since whoever asks has looked: its first process is the one on record.
+        let written = self.home.read_written(id).ok().flatten().map(|record| record.info);
+        if let Some(info) = written.as_ref().or(info) {
             match living(&self.home, info)? {
                 Some(pidfd) => {
                     // A word first, so that whoever reads from the box learns why it ends; then for certain.
