@@ -81,3 +81,23 @@ async fn fork_again(home: PathBuf) {
 fn a_box_and_its_descendants_are_forked_again_and_again() {
     rerun::each("chains::a_box_and_its_descendants_are_forked_again_and_again", fork_again);
 }
+
+/// Who holds a box since before it was stopped and started removes all of it, also where no cgroup does.
+async fn remove_by_an_old_handle(home: PathBuf) {
+    let (house, sandbox) = rerun::house(&home).await;
+    house.stop(sandbox.id()).await.expect("it can be stopped");
+    let again = house.start(sandbox.id()).await.expect("it can be started");
+    let first = format!("/proc/{}", again.info().pid);
+    assert!(std::path::Path::new(&first).exists(), "it lives");
+    sandbox.destroy().await.expect("it can be removed");
+    assert!(!std::path::Path::new(&first).exists(), "{first} lives on");
+    rerun::clear(&house, &home).await;
+}
+
+#[test]
+fn a_box_that_was_started_again_is_removed_by_whoever_held_it_before() {
+    rerun::each(
+        "chains::a_box_that_was_started_again_is_removed_by_whoever_held_it_before",
+        remove_by_an_old_handle,
+    );
+}
