@@ -1,6 +1,6 @@
 //! What this server adds to the protocol.
 
-use std::io::Read as _;
+use std::io::Read;
 
 use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
@@ -195,6 +195,17 @@ fn a_box_is_ready_at_the_port_that_it_names() {
     );
 }
 
+/// Reads until what was asked for has said that it has begun.
+fn await_begun(stream: &mut impl Read) {
+    let mut seen = Vec::new();
+    while !seen.windows(5).any(|five| five == b"begun") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0);
+        seen.extend_from_slice(&piece[..length]);
+    }
+}
+
 #[test]
 fn code_goes_on_when_the_caller_of_it_leaves() {
     let server = Server::new();
@@ -203,13 +214,7 @@ fn code_goes_on_when_the_caller_of_it_leaves() {
     let body = json!({ "code": code }).to_string();
     let json = [("content-type", "application/json")];
     let mut stream = server.open("POST", &execd(&id, "/code"), &json, body.as_bytes());
-    let mut seen = Vec::new();
-    while !seen.windows(5).any(|five| five == b"begun") {
-        let mut piece = [0; 4096];
-        let length = stream.read(&mut piece).unwrap();
-        assert!(length > 0);
-        seen.extend_from_slice(&piece[..length]);
-    }
+    await_begun(&mut stream);
     drop(stream);
     while server.lines(&id, "cat /tmp/went-on 2>/dev/null; true").is_empty() {}
     // Its context has not lost what it did, and takes more.
@@ -430,13 +435,7 @@ fn code_ends_with_the_caller_who_stops_to_listen() {
     let body = json!({ "language": "sh", "code": "echo begun; exec sleep 1000000" }).to_string();
     let json = [("content-type", "application/json")];
     let mut stream = server.open("POST", "/v1/execute", &json, body.as_bytes());
-    let mut seen = Vec::new();
-    while !seen.windows(5).any(|five| five == b"begun") {
-        let mut piece = [0; 4096];
-        let length = stream.read(&mut piece).unwrap();
-        assert!(length > 0);
-        seen.extend_from_slice(&piece[..length]);
-    }
+    await_begun(&mut stream);
     assert_eq!(boxes(&server), 1);
     drop(stream);
     while boxes(&server) > 0 {}
