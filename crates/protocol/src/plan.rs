@@ -189,6 +189,10 @@ pub enum Step {
     Overlay {
         /// The layers, uppermost first.
         lowers: Vec<Source>,
+        /// The directory of the store, which nobody but us can change: whether layers in it are what the host looked at is not
+        /// asked.
+        #[serde(default)]
+        store: Option<Source>,
         /// Where changes go.
         top: Top,
         /// How often the box was given another root: the box can tell by it which one it has.

@@ -1,7 +1,8 @@
 //! The chain of layers with a writable top.
 //!
-//! Layers are attached below the scratch directory under short names, because that is what the box will read in its
-//! mountinfo, and because kernels before 6.13 take layers by name only.
+//! Layers have short names below the scratch directory, because that is what the box will read in its mountinfo, and because
+//! kernels before 6.13 take layers by name only. Those of the store are in one directory: that is attached once, and each of
+//! them is a link into it. So a root costs little more for each layer that it stands on. Any other has a mount of its own.
 
 use super::*;
 
@@ -11,6 +12,16 @@ use glasshouse_linux::reach::Reach;
 /// The kernel takes no longer value of a mount's option.
 const OPTION_BYTES_MAX: usize = 256;
 
+/// Where the store is attached.
+const STORE: &str = "s";
+
+/// A layer, before it has its name.
+enum Lower<'a> {
+    /// The way to it from the store's directory.
+    Stored(&'a str),
+    Own(OwnedFd),
+}
+
 /// Mounts it, detached. In the workshop if there is one, which then is where we are. With it comes the directory that
 /// changes go to, if that is in memory: nothing else leads there.
 pub(super) fn mount(
@@ -18,7 +29,7 @@ pub(super) fn mount(
     namespace: Option<&OwnedFd>,
     workshop: Option<&OwnedFd>,
 ) -> Result<(OwnedFd, Option<OwnedFd>), Stumble> {
-    let Step::Overlay { lowers, top, generation, idmap: base, userxattr } = step else {
+    let Step::Overlay { lowers, store, top, generation, idmap: base, userxattr } = step else {
         return on("overlay", Err(io::Error::from(Errno::INVAL)));
     };
     let namespace = namespace.filter(|_| base.is_some());
@@ -26,8 +37,14 @@ pub(super) fn mount(
     // way to them.
     let mut layers = Vec::new();
     for lower in lowers {
-        layers.push(take(lower, read_only(), namespace)?);
+        layers.push(match store.as_ref().and_then(|store| below(store, lower)) {
+            Some(way) => Lower::Stored(way),
+            None => Lower::Own(take(lower, read_only(), namespace)?),
+        });
     }
+    let is_stored = |lower: &Lower<'_>| matches!(lower, Lower::Stored(_));
+    let store = store.as_ref().filter(|_| layers.iter().any(is_stored));
+    let store = store.map(|store| take(store, read_only(), namespace)).transpose()?;
     let top_dir = match top {
         Top::Directory(source) => Some(take(source, open(), namespace)?),
         Top::Memory { .. } => None,
@@ -36,11 +53,20 @@ pub(super) fn mount(
         Some(workshop) => on("mount namespace", namespace::enter(workshop.as_fd()))?,
         None => drop(scratch()?),
     }
+    if let Some(store) = &store {
+        make_dir(STORE)?;
+        on(STORE, mount::attach_at(store.as_fd(), STORE))?;
+    }
     let mut names = Vec::new();
     for (n, layer) in layers.iter().enumerate() {
         let name = n.to_string();
-        make_dir(&name)?;
-        on(&name, mount::attach_at(layer.as_fd(), &name))?;
+        match layer {
+            Lower::Stored(way) => on(&name, rustix::fs::symlinkat(format!("{STORE}/{way}"), CWD, &*name))?,
+            Lower::Own(layer) => {
+                make_dir(&name)?;
+                on(&name, mount::attach_at(layer.as_fd(), &name))?;
+            }
+        }
         names.push(name);
     }
     // The box reads this name in its mountinfo, and tells by it which of its roots it has.
@@ -58,10 +84,10 @@ pub(super) fn mount(
         (Top::Directory(_), Some(dir)) => on(&place, mount::attach_at(dir.as_fd(), &place))?,
         (Top::Directory(_), None) => {}
     }
-    if let (Some(top), Some(below)) = (&in_memory, layers.first()) {
-        take_after(below.as_fd(), top.as_fd())?;
+    if let (Some(top), Some(below)) = (&in_memory, names.first()) {
+        take_after(below, top.as_fd())?;
     }
-    let root = stack(&names, &place, *userxattr)?;
+    let root = stack(&names, &place, *userxattr).map_err(|stumble| missed(stumble, lowers, &names))?;
     if base.is_some() {
         on("fsuid", identity::set_fs_user(0, 0))?;
     }
@@ -72,6 +98,20 @@ pub(super) fn mount(
     }
     on("/", rustix::process::chdir("/"))?;
     Ok((root, in_memory))
+}
+
+/// The way to a layer from the store's directory, if it is one of the store's.
+fn below<'a>(store: &Source, layer: &'a Source) -> Option<&'a str> {
+    layer.path.strip_prefix(&store.path)?.strip_prefix('/')
+}
+
+/// Names the layer that is not there, if that is why.
+fn missed(stumble: Stumble, lowers: &[Source], names: &[String]) -> Stumble {
+    let is_gone = |name: &String| rustix::fs::statat(CWD, &**name, rustix::fs::AtFlags::empty()).is_err();
+    match lowers.iter().zip(names).find(|(_, name)| is_gone(name)) {
+        Some((lower, _)) => Stumble { on: lower.path.clone(), ..stumble },
+        None => stumble,
+    }
 }
 
 /// A detached copy of a layer, with its owners shifted if there is a namespace to shift them into.
@@ -103,9 +143,9 @@ fn memory(place: &str, bytes: u64, inodes: u64, owner: Option<u32>) -> Result<Ow
 }
 
 /// Overlay shows the top's own attributes for the root, so a fresh one takes after what is below.
-fn take_after(below: BorrowedFd<'_>, top: BorrowedFd<'_>) -> StepResult {
+fn take_after(below: &str, top: BorrowedFd<'_>) -> StepResult {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let below = on("layer", rustix::fs::openat(below, ".", flags, Mode::empty()))?;
+    let below = on("layer", rustix::fs::openat(CWD, below, flags, Mode::empty()))?;
     let stat = on("layer", rustix::fs::fstat(&below))?;
     let own = |name: &[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     let (from, to) = (Spot::Open(below.as_fd()), Spot::Open(top));

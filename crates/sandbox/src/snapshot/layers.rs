@@ -106,20 +106,45 @@ const ENGINE: &str = "engine:";
 pub(crate) fn path(home: &Home, name: &str) -> PathBuf {
     match name.strip_prefix("dir:") {
         Some(path) => path.into(),
+        None if is_in_store(name) => home.path("layers").join(name).join("tree"),
         // What stands for layers that were not fetched has none to be read.
-        None if engine_of(name).is_some() || tree_of(name).is_some() => home.path("engine/empty"),
-        None => home.path("layers").join(name).join("tree"),
+        None => home.path("engine/empty"),
     }
 }
 
-/// The layers of a chain, ready to be mounted.
+/// The layers of a chain, ready to be mounted. They are looked at.
 pub(crate) fn sources(home: &Home, chain: &[String]) -> Result<Vec<Source>> {
+    sources_by(home, chain, |_, path| image::source(&path))
+}
+
+/// The same, but for those of the store, which whoever mounts them misses if they are not there: a chain may be long.
+pub(crate) fn unseen_sources(home: &Home, chain: &[String]) -> Result<Vec<Source>> {
+    sources_by(home, chain, |name, path| match path.to_str() {
+        Some(path) if is_in_store(name) => Ok(Source { path: path.to_owned(), dev: 0, ino: 0 }),
+        _ => image::source(&path),
+    })
+}
+
+fn sources_by(
+    home: &Home,
+    chain: &[String],
+    source: impl Fn(&str, PathBuf) -> Result<Source>,
+) -> Result<Vec<Source>> {
     if chain.len() > CHAIN_MAX {
         let message =
             format!("a chain of {} layers is longer than the kernel takes ({CHAIN_MAX})", chain.len());
         return Err(Error::new(ErrorKind::Limit, message));
     }
-    expand(home, chain).iter().map(|name| image::source(&path(home, name))).collect()
+    expand(home, chain).iter().map(|name| source(name, path(home, name))).collect()
+}
+
+/// The directory that all layers of the store are in.
+pub(crate) fn store(home: &Home) -> Result<Source> {
+    image::source(&home.path("layers"))
+}
+
+fn is_in_store(name: &str) -> bool {
+    !name.starts_with("dir:") && engine_of(name).is_none() && tree_of(name).is_none()
 }
 
 /// A name for a new layer.

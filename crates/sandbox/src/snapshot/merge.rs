@@ -29,7 +29,7 @@ pub(crate) const LAYERS_MAX: usize = 500;
 /// Bytes of the place that a moved directory's mark may name. The file system keeps a few kilobytes at most.
 const REDIRECT_BYTES_MAX: usize = 1024;
 /// So many neighbours of one level are merged into one of the next.
-const FAN: usize = 16;
+const FAN: usize = 8;
 
 /// A layer that is never merged: an image's.
 pub(crate) const LEVEL_FIXED: u32 = u32::MAX;

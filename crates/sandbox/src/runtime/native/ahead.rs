@@ -163,6 +163,7 @@ impl Native {
         };
         let mut plan = plan::plan(Decisions {
             base: &base,
+            store: None,
             top: Top::Directory(nowhere),
             generation: 0,
             users,

@@ -42,6 +42,7 @@ use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::builders::{Builder, Builders};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe};
+use crate::snapshot::layers;
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
 use ahead::{Ahead, Begun};
 use plan::{Decisions, Users};
@@ -251,8 +252,9 @@ impl Native {
         let guest = self.guest(id, spec, base, &limits, users);
         let memory_bytes = limits.memory_beside_disk();
         let (read_only, volumes, ahead) = (spec.read_only, &spec.volumes[..], false);
+        let store = Some(layers::store(&self.home)?);
         let decisions =
-            Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest, ahead };
+            Decisions { base, store, top, generation, users, read_only, volumes, memory_bytes, guest, ahead };
         let mut plan = plan::plan(decisions);
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
@@ -290,6 +292,7 @@ impl Native {
         parcel.add_owner(spec.owner)?;
         let mut rest = plan::rest(Decisions {
             base,
+            store: Some(layers::store(&self.home)?),
             top: Top::Directory(top),
             generation: 0,
             users,

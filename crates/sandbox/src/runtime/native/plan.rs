@@ -85,6 +85,8 @@ pub(super) enum Users {
 #[derive(Debug)]
 pub(super) struct Decisions<'a> {
     pub(super) base: &'a Base,
+    /// The directory that layers of the store are in.
+    pub(super) store: Option<Source>,
     pub(super) top: Top,
     pub(super) generation: u64,
     pub(super) users: Users,
@@ -196,6 +198,7 @@ fn overlay(decisions: &Decisions<'_>) -> Step {
     };
     Step::Overlay {
         lowers: decisions.base.layers.clone(),
+        store: decisions.store.clone(),
         top: decisions.top.clone(),
         generation: decisions.generation,
         idmap,
@@ -379,6 +382,7 @@ mod tests {
         let guest = GuestConfig::default();
         let (generation, memory_bytes) = (0, None);
         let plan = plan(Decisions {
+            store: None,
             base: &base,
             top,
             generation,
@@ -455,8 +459,19 @@ mod tests {
             let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, read_only, memory_bytes) = (&base, 0, false, None);
             let (volumes, ahead) = (&[][..], false);
-            plan(Decisions { base, top, generation, users, read_only, volumes, memory_bytes, guest, ahead })
-                .steps
+            plan(Decisions {
+                base,
+                store: None,
+                top,
+                generation,
+                users,
+                read_only,
+                volumes,
+                memory_bytes,
+                guest,
+                ahead,
+            })
+            .steps
         };
         let (plain, pinned) = (steps(false), steps(true));
         let place = |name| pinned.iter().position(|planned| planned.step.name() == name).unwrap();
@@ -490,6 +505,7 @@ mod tests {
             let (generation, read_only, memory_bytes) = (0, false, None);
             let base = &base;
             kept_capabilities(&Decisions {
+                store: None,
                 base,
                 top,
                 generation,
@@ -514,6 +530,7 @@ mod tests {
             let (top, users) = (Top::Directory(source("/top")), Users::Range { base: 1 << 30 });
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
             let plan = plan(Decisions {
+                store: None,
                 base,
                 top,
                 generation,

@@ -178,7 +178,7 @@ impl Native {
             lowers.push(source(&top_dir(&self.home, &id, record.info.generation).join("u"))?);
             below = &below[1..];
         }
-        lowers.extend(layers::sources(&self.home, below)?);
+        lowers.extend(layers::unseen_sources(&self.home, below)?);
         let top = match limits.memory_top {
             Some((bytes, inodes)) => Top::Memory { bytes, inodes },
             None => {
@@ -193,6 +193,7 @@ impl Native {
         let base = Base { layers: lowers, ..base };
         let decisions = Decisions {
             base: &base,
+            store: Some(layers::store(&self.home)?),
             top,
             generation,
             users,
