@@ -97,13 +97,60 @@ fn code_runs_once_in_a_box_of_its_own() {
         for (lang, text, told) in
             [("python", "21 * 2", "42\n"), ("js", "21 * 2", "42\n"), ("bash", "echo $((21 * 2))", "42\n")]
         {
-            let mut glass = house.glass(&["run", "--lang", lang, "-"]);
-            let mut child =
-                glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-            let output = child.wait_with_output().unwrap();
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(String::from_utf8_lossy(&output.stdout), told, "{lang}: {stderr}");
+            let (_, stdout, stderr) = once(house, &[lang], text);
+            assert_eq!(stdout, told, "{lang}: {stderr}");
+        }
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+/// Runs code that comes on stdin, once. Its exit code, stdout and stderr.
+fn once(house: &House, args: &[&str], text: &str) -> (i32, String, String) {
+    let mut glass = house.glass(&[&["run", "--lang"], args, &["-"]].concat());
+    let mut child =
+        glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
+    const LATE: &str = "const late = () => new Promise((done) => setTimeout(done, 50));\n";
+    let mains: [(&str, String, i32, &str, &str); 6] = [
+        ("js", format!("{LATE}async function main() {{ await late(); console.log('late') }}\nmain()"), 0, "late\n", ""),
+        ("js", format!("{LATE}late().then(() => process.exit(4)); 0;\nvoid 0"), 4, "", "ProcessExit"),
+        ("js", format!("{LATE}late().then(() => {{ throw new Error('late') }}); void 0"), 1, "", "Error: late"),
+        ("js", format!("{LATE}late().then(() => {{ process.exitCode = 5 }}); void 0"), 5, "", ""),
+        (
+            "python",
+            "import atexit, threading, time\natexit.register(print, 'bye')\n\
+             threading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()"
+                .into(),
+            0,
+            "late\nbye\n",
+            "",
+        ),
+        (
+            "python",
+            "import threading\nthreading.Thread(target=print, args=['thread']).start()\nraise ValueError('no')".into(),
+            1,
+            "thread\n",
+            "ValueError: no",
+        ),
+    ];
+    each_mode(|house| {
+        for (lang, text, code, stdout, stderr) in &mains {
+            let ran = once(house, &[lang], text);
+            assert!((ran.0, ran.1.as_str()) == (*code, *stdout) && ran.2.contains(stderr), "{text}: {ran:?}");
+        }
+        for (lang, text) in [
+            ("js", "setInterval(() => {}, 1000); void 0"),
+            ("python", "import threading\nthreading.Thread(target=threading.Event().wait).start()"),
+        ] {
+            let (code, _, stderr) = once(house, &[lang, "--timeout", "500ms"], text);
+            assert!(code == 124 && stderr.contains("timed out"), "{lang}: {code} {stderr}");
         }
         assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
     });

@@ -14,7 +14,8 @@
 //! A context of Jupyter runs no interpreter of ours but a program that the host has carried in, `glass-kernel`, which is its own
 //! driver: it starts a kernel that the image has, and speaks with it (`kernel/main.rs`).
 //!
-//! The words on the line, a line each. From us: the driver's source, once, then `run N`. From the driver: `hello VERSION`,
+//! The words on the line, a line each. From us: the driver's source, once, then `run N`; with `whole` behind it, it is done
+//! when nothing is left that the code waits for. From the driver: `hello VERSION`,
 //! `begun N`, `done N CODE`, and `broken WHY` if it is of no use any more. Whatever else it says, or more than a line's length
 //! without an end, ends it: it is as hostile as the code that it runs.
 //!
@@ -42,7 +43,7 @@ use glasshouse_linux::rustix::fs::{
 use glasshouse_linux::rustix::net::RecvFlags;
 use glasshouse_linux::{descriptor, process, rustix};
 use glasshouse_protocol::limits::CONTEXT_LINE_MAX;
-use glasshouse_protocol::{ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
+use glasshouse_protocol::{Code, ContextInfo, ContextSpec, ContextState, ExecSpec, Language, Program};
 
 use crate::exec::{Ends, input_pipe, output_pipe, peak_bytes};
 use crate::files;
@@ -266,6 +267,12 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
 }
 
 /// The command that starts a kernel of Jupyter's, and what speaks with it.
+/// What is said of code that is a whole program, to drivers that can wait for what it has begun.
+fn whole(code: &Code) -> &'static str {
+    let knows = matches!(code.language, Language::Python | Language::Javascript | Language::Typescript);
+    if code.whole && knows { " whole" } else { "" }
+}
+
 fn kernel_command(spec: &ContextSpec) -> ExecSpec {
     let kernel = spec.interpreter.clone().unwrap_or_else(|| "python3".to_owned());
     ExecSpec {
@@ -388,38 +395,39 @@ impl Process {
     pub(crate) fn hand_over(
         &mut self,
         exec: u64,
-        (language, code): (Language, &str),
+        code: &Code,
         fed: bool,
         null: BorrowedFd<'_>,
     ) -> io::Result<Ends> {
         (self.begun, self.interrupt_due, self.again) = (false, false, None);
-        match language {
+        match code.language {
             Language::Python | Language::Jupyter => self.pass(exec, code, fed, null),
             _ => files::as_user(self.ids, || self.name(exec, code, fed))?,
         }
     }
 
     /// By descriptors.
-    fn pass(&mut self, exec: u64, code: &str, fed: bool, null: BorrowedFd<'_>) -> io::Result<Ends> {
+    fn pass(&mut self, exec: u64, code: &Code, fed: bool, null: BorrowedFd<'_>) -> io::Result<Ends> {
         let (stdin, their_stdin) = input_pipe(fed, null)?;
         let (stdout, their_stdout) = output_pipe()?;
         let (stderr, their_stderr) = output_pipe()?;
         let (results, their_results) = output_pipe()?;
         let file = std::fs::File::from(memfd_create("code", MemfdFlags::CLOEXEC)?);
-        std::os::unix::fs::FileExt::write_all_at(&file, code.as_bytes(), 0)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, code.code.as_bytes(), 0)?;
         let fds = [&their_stdin, &their_stdout, &their_stderr, &their_results].map(AsFd::as_fd);
         let fds = [fds[0], fds[1], fds[2], fds[3], file.as_fd()];
-        descriptor::send_with_fds(self.line.as_fd(), format!("run {exec}\n").as_bytes(), &fds)?;
+        let word = format!("run {exec}{}\n", whole(code));
+        descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &fds)?;
         Ok(Ends { stdin, outputs: [Some(stdout), Some(stderr), Some(results)], terminal: None })
     }
 
     /// By names. Done as the interpreter's user, whose they are.
-    fn name(&mut self, exec: u64, code: &str, fed: bool) -> io::Result<Ends> {
+    fn name(&mut self, exec: u64, code: &Code, fed: bool) -> io::Result<Ends> {
         let dir = PathBuf::from(NAMED_DIR).join(format!(".glasshouse-{}-{exec}", std::process::id()));
         mkdir(&dir, Mode::from_raw_mode(0o700))?;
         let mut named = Named { dir: dir.clone(), ids: self.ids, _kept: Vec::new() };
         let path = |n: usize| dir.join(NAMES[n]);
-        std::fs::write(path(4), code)?;
+        std::fs::write(path(4), &code.code)?;
         let end = |n: usize, flags: OFlags| {
             open(path(n), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         };
@@ -437,7 +445,7 @@ impl Process {
             // A second writer, so that the driver does not wait for one if we have ended stdin by then.
             named._kept.push(end(0, OFlags::WRONLY)?);
         }
-        let word = format!("run {exec} {} {}\n", u8::from(fed), dir.display());
+        let word = format!("run {exec} {} {}{}\n", u8::from(fed), dir.display(), whole(code));
         descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[])?;
         self.named = Some(named);
         Ok(Ends { stdin, outputs, terminal: None })

@@ -526,7 +526,7 @@ fn shown(program: &Program) -> Vec<String> {
     match program {
         Program::Argv(argv) => argv.clone(),
         Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
-        Program::Code(Code { context, language, code }) => {
+        Program::Code(Code { context, language, code, .. }) => {
             let start: String = code.chars().take(LISTED_CHARS).collect();
             vec![language.name().into(), context.clone(), start]
         }

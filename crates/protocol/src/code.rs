@@ -243,6 +243,9 @@ pub struct Code {
     pub language: Language,
     /// What to run.
     pub code: String,
+    /// It is a whole program: it goes on until nothing is left that it waits for, as one that is run from a file does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 /// One line of the stream `results`.

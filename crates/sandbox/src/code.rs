@@ -24,6 +24,8 @@ use crate::sandboxes::check_variables;
 pub struct CodeSpec {
     /// What to run.
     pub code: String,
+    /// It is a whole program, and nothing is run in its context after it: it goes on until nothing is left that it waits for.
+    pub whole: bool,
     /// Whether its stdin is fed. Without, it is empty.
     pub stdin: bool,
     /// Wall time after which it is interrupted, and after `grace_ms` more killed with its context.
@@ -47,7 +49,7 @@ impl CodeSpec {
     }
 
     fn exec(self, context: &str, language: Language) -> ExecSpec {
-        let code = Code { context: context.to_owned(), language, code: self.code };
+        let code = Code { context: context.to_owned(), language, code: self.code, whole: self.whole };
         ExecSpec {
             program: Program::Code(code),
             stdin: self.stdin,

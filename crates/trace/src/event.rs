@@ -553,7 +553,7 @@ impl ExecStarted {
         match program {
             Program::Argv(argv) => argv.iter_mut().for_each(visit),
             Program::Shell(line) => visit(line),
-            Program::Code(Code { context, language: _, code }) => {
+            Program::Code(Code { context, language: _, code, whole: _ }) => {
                 visit(context);
                 visit(code);
             }

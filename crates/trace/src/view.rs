@@ -196,7 +196,7 @@ impl View<'_> {
                 self.row(Paint::Strong, &head, &words.join(" "))?;
             }
             Program::Shell(script) => self.script(&head, script)?,
-            Program::Code(Code { context, language, code }) => {
+            Program::Code(Code { context, language, code, .. }) => {
                 let head = format!("{time}  #{exec}  {} in {}> ", language.name(), plain(context.as_bytes()));
                 self.script(&head, code)?;
             }

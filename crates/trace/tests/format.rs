@@ -149,8 +149,9 @@ fn payloads() -> impl Strategy<Value = Payload> {
 }
 
 fn programs() -> impl Strategy<Value = Program> {
-    let code = any::<[String; 2]>()
-        .prop_map(|[context, code]| Program::Code(Code { context, language: Language::Bash, code }));
+    let code = any::<[String; 2]>().prop_map(|[context, code]| {
+        Program::Code(Code { context, language: Language::Bash, code, whole: true })
+    });
     prop_oneof![
         vec(any::<String>(), 0..5).prop_map(Program::Argv),
         any::<String>().prop_map(Program::Shell),

@@ -198,7 +198,7 @@ async fn one(common: Common, piece: Piece) -> Result<Ran> {
 async fn run_in(shot: &Shot, common: &Common, piece: Piece) -> Result<Ran> {
     let (sandbox, context) = (shot.sandbox()?, shot.context()?);
     let Piece { file, text, into } = piece;
-    let code = Code { context: context.id.clone(), language: context.language, code: text };
+    let code = Code { context: context.id.clone(), language: context.language, code: text, whole: true };
     let exec = ExecSpec { program: Program::Code(code), ..common.exec.clone() };
     let output = sandbox.exec(exec).await?.collect().await;
     let left = Left::find(&common.house, sandbox, &context.id).await?;

@@ -210,6 +210,7 @@ impl RunCode {
                 context: context.id.clone(),
                 language: context.language,
                 code: text,
+                whole: false,
             }),
             stdin: part.stdin,
             timeout_ms: self.timeout.map(milliseconds),

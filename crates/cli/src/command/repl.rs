@@ -130,7 +130,7 @@ async fn talk(global: &Global, sandbox: &Sandbox, context: &ContextInfo) -> Resu
 }
 
 async fn evaluate(global: &Global, sandbox: &Sandbox, context: &ContextInfo, line: String) -> Result<()> {
-    let code = Code { context: context.id.clone(), language: context.language, code: line };
+    let code = Code { context: context.id.clone(), language: context.language, code: line, whole: false };
     let spec = ExecSpec { program: Program::Code(code), ..ExecSpec::default() };
     // Signals are ours while something runs, and the editor's in between.
     let mut signals = Signals::of(Part::default())?;

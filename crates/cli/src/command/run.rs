@@ -119,7 +119,8 @@ impl Run {
         };
         let run = async {
             let context = sandbox.create_context(context).await?;
-            let program = Program::Code(Code { context: context.id.clone(), language, code: text });
+            let code = Code { context: context.id.clone(), language, code: text, whole: true };
+            let program = Program::Code(code);
             let foreground = Foreground { global, sandbox: &sandbox, part, limited: Limited::Here };
             let leave = async |told: &mut Value| match global.json || self.files.is_some() {
                 true => leave(global, house, (&sandbox, &context.id), self.files.as_deref(), told).await,

@@ -231,7 +231,7 @@ impl Agent {
         let bounds = self.bounds();
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
         let Some(process) = context.process.as_mut() else { return Ok(()) };
-        let handed = process.hand_over(id, (code.language, &code.code), spec.stdin, self.null.as_fd());
+        let handed = process.hand_over(id, code, spec.stdin, self.null.as_fd());
         let ends = match handed {
             Ok(ends) => ends,
             Err(e) => {

@@ -10,6 +10,9 @@
 //
 // Each says what it does before it looks at what the other does, so one of them always sees the other. Code that waits has left
 // the computing part, and hears of `ended`; what it computes after it has waited cannot be interrupted.
+//
+// Code that is a whole program is done when Node.js would end: when nothing is left in its loop but the listener, which is
+// not counted as long as that is waited for.
 
 (() => {
   const fs = require('fs');
@@ -63,7 +66,7 @@
   const shared = new Int32Array(new SharedArrayBuffer(12));
   const { load, store } = Atomics;
   let heard = 0; // of the endings
-  let run = null; // {serial, id, results, end}
+  let run = null; // {serial, id, results, end, whole}
 
   const session = new Session();
   session.connect();
@@ -159,6 +162,7 @@
   const conclude = () => {
     const { id, results, end } = run;
     run = null;
+    listener.ref();
     process.exitCode = undefined;
     put(0, '/dev/null', 'r');
     put(1, '/dev/null', 'w');
@@ -177,6 +181,15 @@
   const finish = (code) => {
     run.end = code;
     if (settled()) conclude();
+  };
+
+  const exitCode = () => (typeof process.exitCode === 'number' ? process.exitCode & 0xff : 0);
+
+  // The code has come to its end, but perhaps not what it has begun.
+  const linger = (mine) => {
+    if (!mine.whole) return finish(exitCode());
+    listener.unref();
+    process.once('beforeExit', () => { if (run === mine) finish(exitCode()); });
   };
 
   const fail = (error) => {
@@ -225,11 +238,12 @@
         return fail(exception ? take(exception) : new Error(text));
       }
       const value = answer.result.type === 'undefined' ? undefined : take(answer.result);
-      if (value !== undefined) {
+      // A program is not asked for a value that it does not have yet.
+      if (value !== undefined && !(mine.whole && util.types.isPromise(value))) {
         emit('value', bundle(value));
         globalThis._ = value;
       }
-      finish(typeof process.exitCode === 'number' ? process.exitCode & 0xff : 0);
+      linger(mine);
     } catch (error) {
       fail(error);
     }
@@ -243,12 +257,12 @@
     }, answered(mine));
   };
 
-  const start = ({ serial, id, fed, dir }) => {
+  const start = ({ serial, id, fed, dir, whole }) => {
     const code = readFileSync(`${dir}/code`, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
-    run = { serial, id, results: openSync(`${dir}/3`, 'w'), end: null };
+    run = { serial, id, results: openSync(`${dir}/3`, 'w'), end: null, whole };
     stdin = null;
     const mine = run;
     try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
@@ -264,7 +278,11 @@
 
   process.on('SIGINT', () => {}); // Who means us tells the listener.
   for (const event of ['uncaughtException', 'unhandledRejection']) {
-    process.on(event, (error) => { try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ } });
+    process.on(event, (error) => {
+      // A program ends by what it does not catch, and a context outlives it.
+      if (run?.whole && run.end === null) return fail(error);
+      try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ }
+    });
   }
 
   put(0, '/dev/null', 'r');
@@ -300,10 +318,10 @@
       parentPort.postMessage({ ended: mine, ending });
     };
     const words = {
-      run: (id, fed, dir) => {
+      run: (id, fed, dir, whole) => {
         serial += 1;
         latest = id;
-        parentPort.postMessage({ serial, id, fed: fed === '1', dir });
+        parentPort.postMessage({ serial, id, fed: fed === '1', dir, whole: whole === 'whole' });
       },
       interrupt: (id) => { if (id === latest && !busy) interrupt(serial); },
     };

@@ -399,20 +399,32 @@ def drive(wait=None):
         if getattr_(sys.stderr, 'closed', True):
             sys.stderr = own_err if not own_err.closed else writer(2)
 
-    def attempt(source, count, begun, own_code):
+    def take_leave():
+        """What Python does at the end of a program: it waits for its threads, and calls what was left with it for that."""
+        import atexit
+        threading = sys.modules.get('threading')
+        if threading is not None:
+            threading._shutdown()
+        atexit._run_exitfuncs()
+
+    def attempt(source, count, begun, own_code, whole):
         try:
             State.running = True
             try:
-                line.sendall(begun)
-                execute(source, count)
-                show_figures()
-                return 0
-            except SystemExit_ as error:
-                tell_error(error, own_code)
-                return exit_code(error)
-            except BaseException_ as error:
-                tell_error(error, own_code)
-                return 1
+                try:
+                    line.sendall(begun)
+                    execute(source, count)
+                    show_figures()
+                    status = 0
+                except SystemExit_ as error:
+                    tell_error(error, own_code)
+                    status = exit_code(error)
+                except BaseException_ as error:
+                    tell_error(error, own_code)
+                    status = 1
+                if whole:
+                    take_leave()
+                return status
             finally:
                 for stream in (sys.stdout, sys.stderr):
                     stream.flush()
@@ -427,7 +439,7 @@ def drive(wait=None):
         finally:
             State.running = False
 
-    def run(count, exec_id, descriptors, own_code):
+    def run(count, exec_id, descriptors, own_code, whole):
         stdin, stdout, stderr, results, code = descriptors
         size = fstat(code).st_size
         source = b''
@@ -440,7 +452,7 @@ def drive(wait=None):
         State.results = results
         fresh()
         try:
-            status = attempt(source.decode('utf-8', 'replace'), count, b'begun %d\n' % exec_id, own_code)
+            status = attempt(source.decode('utf-8', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
         except KeyboardInterrupt_:
             # An interrupt that came as the run ended.
             status = 1
@@ -482,5 +494,6 @@ def drive(wait=None):
                 descriptors += [int_.from_bytes(content[at:at + 4], sys.byteorder)
                                 for at in range_(0, len_(content) - 3, 4)]
         count += 1
-        run(count, int_(message.split()[1]), descriptors, own_code)
+        words = message.split()
+        run(count, int_(words[1]), descriptors, own_code, words[2:] == [b'whole'])
 

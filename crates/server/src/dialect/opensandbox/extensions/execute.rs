@@ -1,7 +1,7 @@
 //! A piece of code, in a box that is made for it and goes with it.
 //!
 //! Code runs in a context of a fresh box, as that of `/code` does, and is told in the same events. JavaScript and shells are a file
-//! that the language's own program runs: a program goes on until nothing is left to wait for, and a context does not. The box ends
+//! that the language's own program runs, which starts sooner than a context of theirs. The box ends
 //! with the code, with the caller who stops to listen, and with the server, whichever is first.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use glasshouse_sandbox::{
-    CodeError, CodeSpec, ContextInfo, ContextSpec, ErrorKind, Exec, ExecSpec, Exit, ExitReport, Language,
-    Program, Sandbox, SandboxSpec, Tongue,
+    CodeError, CodeSpec, ContextSpec, ErrorKind, Exec, ExecSpec, Exit, ExitReport, Language, Program,
+    Sandbox, SandboxSpec, Tongue,
 };
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -76,11 +76,6 @@ const FILES: [File; 3] = [
 ];
 /// What code of Python becomes that is too long for a context.
 const LONG_PYTHON: File = File { names: &[], file: "main.py", program: "python3" };
-
-/// What Python does when a program has come to its end: it waits for its threads, and calls what was left with it for that.
-const FAREWELL: &str = "import atexit, sys\n\
-                        if 'threading' in sys.modules: sys.modules['threading']._shutdown()\n\
-                        atexit._run_exitfuncs()";
 
 impl Way {
     fn of(language: &str) -> Answer<Way> {
@@ -187,7 +182,8 @@ async fn run_code(
         ErrorKind::Unsupported => Fault::invalid(e.to_string()),
         _ => e.into(),
     })?;
-    let spec = CodeSpec { timeout_ms: Some(manner.timeout_ms), grace_ms: Some(0), ..CodeSpec::new(code) };
+    let timeout_ms = Some(manner.timeout_ms);
+    let spec = CodeSpec { whole: true, timeout_ms, grace_ms: Some(0), ..CodeSpec::new(code) };
     let exec = match sandbox.run_code(&context, spec.clone()).await {
         Err(e) if e.kind() == ErrorKind::Limit && language == Language::Python => {
             return run_file(sandbox, LONG_PYTHON, &spec.code, manner).await;
@@ -196,25 +192,13 @@ async fn run_code(
     };
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
     let telling = Telling::begun(&random::hex()?, pieces);
-    tokio::spawn(tell(sandbox.clone(), context, exec, manner.timeout_ms, telling));
+    tokio::spawn(tell(exec, telling));
     Ok(receiver)
 }
 
 /// Tells what code does, to its end, as that of a program is told.
-async fn tell(sandbox: Sandbox, context: ContextInfo, exec: Exec, timeout_ms: u64, mut telling: Telling) {
-    let (mut report, error) = telling.follow(exec).await;
-    if context.language == Language::Python && matches!(report.exit, Exit::Code { .. }) {
-        let left_ms = timeout_ms.saturating_sub(report.wall_us / 1000).max(1);
-        let spec = CodeSpec { timeout_ms: Some(left_ms), grace_ms: Some(0), ..CodeSpec::new(FAREWELL) };
-        // A box that is gone has no threads to wait for.
-        if let Ok(exec) = sandbox.run_code(&context, spec).await {
-            let (farewell, _) = telling.follow(exec).await;
-            report.wall_us += farewell.wall_us;
-            if !matches!(farewell.exit, Exit::Code { .. }) {
-                report.exit = farewell.exit;
-            }
-        }
-    }
+async fn tell(exec: Exec, mut telling: Telling) {
+    let (report, error) = telling.follow(exec).await;
     let error = error.filter(|error| is_failure(&report, error));
     telling.end(&report, error).await;
 }
