@@ -216,4 +216,12 @@ async fn what_is_removed_is_gone(sandbox: &Sandbox) {
     assert_eq!(stdout_of(sandbox, "ls -A").await, "");
     fails(sandbox, "file_delete", json!({"path": "g"}), 1, "No such file").await;
     fails(sandbox, "file_delete", json!({"path": "d", "recursive": true}), 1, "No such file").await;
+    // What has no name is not removed, nor is anything in it.
+    done(sandbox, "file_write", json!({"path": "e/kept", "content": "k"})).await;
+    for path in [".", "e/.", "e/..", "/", "//"] {
+        fails(sandbox, "file_delete", json!({"path": path, "recursive": true}), 1, "Invalid argument").await;
+    }
+    assert_eq!(done(sandbox, "file_read", json!({"path": "e/kept"})).await, "k");
+    assert_eq!(done(sandbox, "file_delete", json!({"path": "e/", "recursive": true})).await, "removed e/\n");
+    fails(sandbox, "file_read", json!({"path": "e/kept"}), 1, "No such file").await;
 }

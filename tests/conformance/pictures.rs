@@ -78,6 +78,15 @@ async fn figures_are_shown_without_a_word(stage: &Stage) {
     assert_eq!(bundle.text(), Some("<Figure size 640x480 with 1 Axes>"));
     // It is shown once.
     assert_eq!(run(&sandbox, &context, "1;").await.results, []);
+    // That of code which fails is its own, too, and its error comes last.
+    for end in ["raise ValueError('no')", "import sys; sys.exit(3)"] {
+        let output = run(&sandbox, &context, &format!("plt.plot([1, 2])\n{end}")).await;
+        let [CodeResult::Display(bundle), CodeResult::Error(_)] = output.results.as_slice() else {
+            panic!("{output:?}")
+        };
+        assert!(bundle.data.contains_key("image/png"), "{output:?}");
+        assert_eq!(run(&sandbox, &context, "1;").await.results, []);
+    }
 }
 
 async fn figures_are_shown_when_asked_for(stage: &Stage) {

@@ -93,7 +93,7 @@ fn code_runs_once_in_a_box_of_its_own() {
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644);
         std::fs::set_permissions(&file, open).unwrap();
         let (code, stdout, stderr) = house.run(&["run", "--lang", "python", file.to_str().unwrap()]);
-        assert!(code == 4 && stdout == "out\n" && stderr.contains("SystemExit"), "{code} {stdout} {stderr}");
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (4, "out\n", ""));
         for (lang, text, told) in
             [("python", "21 * 2", "42\n"), ("js", "21 * 2", "42\n"), ("bash", "echo $((21 * 2))", "42\n")]
         {
@@ -107,12 +107,14 @@ fn code_runs_once_in_a_box_of_its_own() {
 /// Runs code that comes on stdin, once. Its exit code, stdout and stderr.
 fn once(house: &House, args: &[&str], text: &str) -> (i32, String, String) {
     let mut glass = house.glass(&[&["run", "--lang"], args, &["-"]].concat());
-    let mut child =
-        glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let piped = glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the program is there");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(text.as_bytes()).expect("it is read");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
@@ -120,7 +122,7 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
     const LATE: &str = "const late = () => new Promise((done) => setTimeout(done, 50));\n";
     let mains: [(&str, String, i32, &str, &str); 6] = [
         ("js", format!("{LATE}async function main() {{ await late(); console.log('late') }}\nmain()"), 0, "late\n", ""),
-        ("js", format!("{LATE}late().then(() => process.exit(4)); 0;\nvoid 0"), 4, "", "ProcessExit"),
+        ("js", format!("{LATE}late().then(() => process.exit(4)); void 0"), 4, "", ""),
         ("js", format!("{LATE}late().then(() => {{ throw new Error('late') }}); void 0"), 1, "", "Error: late"),
         ("js", format!("{LATE}late().then(() => {{ process.exitCode = 5 }}); void 0"), 5, "", ""),
         (
@@ -153,6 +155,62 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
             assert!(code == 124 && stderr.contains("timed out"), "{lang}: {code} {stderr}");
         }
         assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+/// What programs of each language do at their end, or to what they find, and what comes of it.
+#[test]
+fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
+    let programs: [(&str, &str, i32, &str, &str); 12] = [
+        ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
+        ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
+        ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
+        ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
+        ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
+        ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
+        ("python", "import sys\nprint(1)\nsys.exit(0)", 0, "1\n", ""),
+        ("python", "import sys\nsys.exit('text')", 1, "", "text\n"),
+        ("python", "\u{feff}print(1)", 0, "1\n", ""),
+        ("python", "raise ValueError('\\ud800 x')", 1, "", "ValueError: \\ud800 x"),
+        ("bash", "trap 'echo bye' EXIT; echo hi; exit 4", 4, "hi\nbye\n", ""),
+        ("bash", "set -e; echo a; false; echo b", 1, "a\n", ""),
+    ];
+    each_mode(|house| {
+        for (lang, text, code, stdout, stderr) in programs {
+            let ran = once(house, &[lang], text);
+            assert!((ran.0, ran.1.as_str()) == (code, stdout) && ran.2.contains(stderr), "{text}: {ran:?}");
+            assert!(!stderr.is_empty() || ran.2.is_empty(), "{text}: nothing more is said: {ran:?}");
+            assert!(!ran.2.contains("node:"), "{text}: frames of ours: {ran:?}");
+        }
+        let (code, _, stderr) = house.run(&["run", "--lang", "python", "f.py", "--json"]);
+        assert!(code == 125 && stderr.contains("options come before it"), "{code} {stderr}");
+    });
+}
+
+#[test]
+fn a_context_outlives_whoever_stops_to_listen_and_says_when_it_does_not_outlive_its_code() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let glass = |args: &[&str]| {
+            let (code, stdout, stderr) = house.run(args);
+            assert_eq!(code, 0, "{args:?}: {stderr}");
+            stdout
+        };
+        glass(&["context", "create", &id, "--name", "nb"]);
+        let endless = "import itertools\nfor i in itertools.count(): print(i)";
+        let mut listener = house.glass(&["context", "run", &id, "nb", "-c", endless]);
+        let mut listener = listener.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut first = [0; 2];
+        std::io::Read::read_exact(listener.stdout.as_mut().unwrap(), &mut first).unwrap();
+        drop(listener.stdout.take());
+        assert_eq!((listener.wait().unwrap().code(), &first), (Some(141), b"0\n"));
+        // It is interrupted, and remembers; until then it is busy.
+        let state = || json(&glass(&["context", "list", &id, "--json"]))[0]["state"]["kind"].clone();
+        while state() == "busy" {}
+        assert_eq!(glass(&["context", "run", &id, "nb", "-c", "i > 0"]), "True\n");
+        let told = json(&glass(&["context", "run", &id, "nb", "--json", "-c", "import os; os._exit(0)"]));
+        assert!(told["context_lost"].is_string(), "{told}");
+        glass(&["kill", &id]);
     });
 }
 

@@ -197,6 +197,37 @@ fn a_command_in_the_background_is_read_from_place_to_place() {
 }
 
 #[test]
+fn a_command_in_the_background_that_cannot_start_says_so() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for request in [
+        json!({ "command": "pwd", "cwd": "/nope", "background": true }),
+        json!({ "argv": ["no-such-program"], "background": true }),
+    ] {
+        let events = server.run(&id, request);
+        let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["init", "error"], "{events:?}");
+        assert_eq!(events[1]["error"]["ename"], "CommandExecError");
+        let command = events[0]["text"].as_str().unwrap();
+        let status = server.get(&execd(&id, &format!("/command/status/{command}"))).json();
+        assert_eq!((&status["running"], &status["exit_code"]), (&json!(false), &json!(255)), "{status}");
+        let logs = server.get(&execd(&id, &format!("/command/{command}/logs")));
+        assert_eq!((logs.status, logs.text().as_str()), (200, ""), "{logs:?}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_told_in_the_words_of_execd() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    for path in ["/command", "/code", "/files/mv", "/files/permissions", "/files/replace", "/directories"] {
+        let headers = [("content-type", "application/json")];
+        let answer = server.request("POST", &execd(&id, path), &headers, b"{");
+        answer.assert_error(400, "INVALID_REQUEST_BODY");
+    }
+}
+
+#[test]
 fn a_command_is_interrupted_politely_or_not() {
     let server = Server::new();
     let id = server.create(json!({}));

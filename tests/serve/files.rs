@@ -319,7 +319,19 @@ fn files_are_searched_for_by_name_and_texts_replaced() {
     assert_eq!(search("&pattern=*.txt"), ["/s/a.txt", "/s/deep/b.txt"]);
     assert_eq!(search(""), ["/s/a.txt", "/s/c.md", "/s/deep/b.txt"]);
     assert_eq!(search("&pattern=deep"), Vec::<String>::new());
+    assert_eq!(search("&pattern=**/*.txt"), ["/s/a.txt", "/s/deep/b.txt"]);
+    assert_eq!(search("&pattern=%7Ba,b%7D.%7Btxt,md%7D"), ["/s/a.txt", "/s/deep/b.txt"]);
+    // A file is searched, too, and a link is listed and not followed.
+    assert_eq!(search("/c.md&pattern=*.md"), ["/s/c.md"]);
+    assert_eq!(search("/c.md&pattern=*.txt"), Vec::<String>::new());
+    server.lines(&id, "ln -s a.txt /s/l.txt; ln -s deep /s/l");
+    assert_eq!(search("&pattern=l*"), ["/s/l", "/s/l.txt"]);
+    server.lines(&id, "rm /s/l /s/l.txt");
     server.get(&execd(&id, "/files/search?path=/none")).assert_error(404, "FILE_NOT_FOUND");
+    for wrong in ["%5B", "%7Ba", "a%5C"] {
+        let path = execd(&id, &format!("/files/search?path=/s&pattern={wrong}"));
+        server.get(&path).assert_error(400, "INVALID_REQUEST_BODY");
+    }
 
     let replace = |query: &str, wanted: Value| {
         server.send("POST", &execd(&id, &format!("/files/replace{query}")), &wanted)
@@ -332,6 +344,30 @@ fn files_are_searched_for_by_name_and_texts_replaced() {
     let quiet = replace("", json!({ "/s/c.md": { "old": "y", "new": "z" } }));
     assert_eq!((quiet.status, quiet.header("content-length")), (200, Some("0")));
     replace("", json!({ "/s/c.md": { "old": "", "new": "z" } })).assert_error(400, "INVALID_REQUEST_BODY");
+    // Bytes need not be text, and the rest of them stays.
+    write(&server, &id, "/s/latin", b"caf\xe9 = 1\n\0");
+    let counts = replace("?verbose=true", json!({ "/s/latin": { "old": "= 1", "new": "= 22" } })).json();
+    assert_eq!(counts, json!({ "/s/latin": { "replacedCount": 1 } }));
+    assert_eq!(server.get(&execd(&id, "/files/download?path=/s/latin")).body, b"caf\xe9 = 22\n\0");
+}
+
+#[test]
+fn paths_are_told_as_they_are_shortest() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    write(&server, &id, "/s/a b.txt", b"x");
+    for path in ["/s/a%20b.txt", "/s/../s/./a%20b.txt", "//s//a%20b.txt"] {
+        let found = server.get(&execd(&id, &format!("/files/info?path={path}"))).json();
+        let infos: Vec<&Value> = found.as_object().unwrap().values().collect();
+        assert_eq!(infos.iter().map(|info| &info["path"]).collect::<Vec<_>>(), ["/s/a b.txt"], "{path}");
+    }
+    let told = server.get(&execd(&id, "/files/download?path=/s/a%20b.txt"));
+    assert!(told.header("content-disposition").unwrap().contains("filename=\"a b.txt\""), "{told:?}");
+    for path in ["/", "/s/..", "//"] {
+        let answer = server.request("DELETE", &execd(&id, &format!("/directories?path={path}")), &[], b"");
+        answer.assert_error(400, "INVALID_FILE");
+    }
+    assert_eq!(server.lines(&id, "cat '/s/a b.txt'; echo"), ["x"]);
 }
 
 #[test]

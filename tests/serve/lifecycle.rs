@@ -139,7 +139,10 @@ fn a_life_is_renewed_unless_it_has_no_end() {
     assert_eq!(renewed.status, 200, "{renewed:?}");
     let seen = server.get(&format!("/v1/sandboxes/{id}")).json();
     assert_eq!(seen["expiresAt"], renewed.json()["expiresAt"]);
-    for wrong in ["2001-01-01T00:00:00Z", "soon", "9999-01-01T00:00:00+00:00"] {
+    // What bounds the first time does not bound the next.
+    let late = server.send("POST", &path, &json!({ "expiresAt": "2101-01-01T00:00:00+00:00" }));
+    assert_eq!(late.status, 200, "{late:?}");
+    for wrong in ["2001-01-01T00:00:00Z", "soon"] {
         server
             .send("POST", &path, &json!({ "expiresAt": wrong }))
             .assert_error(400, "DOCKER::INVALID_EXPIRATION");
@@ -281,6 +284,17 @@ fn a_snapshot_begins_another_box() {
         server.send("POST", &format!("/v1/sandboxes/{id}/snapshots"), &json!({ "name": "base" })).json();
     let found = server.get("/v1/snapshots?name=base").json();
     assert_eq!((&found["items"][0]["id"], &found["pagination"]["totalItems"]), (&named["id"], &json!(1)));
+    // Names are for people: they need not differ, and may be any text.
+    for _ in 0..2 {
+        let named = server.send(
+            "POST",
+            &format!("/v1/sandboxes/{other}/snapshots", other = server.create(json!({}))),
+            &json!({ "name": "before the upgrade" }),
+        );
+        assert_eq!((named.status, &named.json()["name"]), (202, &json!("before the upgrade")), "{named:?}");
+    }
+    let found = server.get("/v1/snapshots?name=before%20the%20upgrade").json();
+    assert_eq!(found["pagination"]["totalItems"], 2);
     assert_eq!(
         server.get(&format!("/v1/snapshots?sandboxId={id}&state=ready")).json()["items"]
             .as_array()

@@ -54,7 +54,14 @@ fn requests_reach_what_listens_and_their_keys_do_not() {
     send("POST", &execd(id, "/command"), &[], command.as_bytes());
     while send("GET", &format!("/v1/sandboxes/{id}/ports"), &[], b"").json()["ports"] == json!([]) {}
 
-    let secrets = [("cookie", "secret"), ("authorization", "secret")];
+    let secrets = [
+        ("cookie", "secret"),
+        ("authorization", "secret"),
+        ("x-real-ip", "secret"),
+        ("x-forwarded-port", "secret"),
+        ("connection", "close, X-Hop"),
+        ("x-hop", "secret"),
+    ];
     for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
         let answer = send(method, &port(id, "/a%2Fb/?q=%20x&y"), &secrets, b"a body");
         assert_eq!((answer.status, answer.header("x-own")), (200, Some("yes")), "{answer:?}");

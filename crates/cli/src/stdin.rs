@@ -4,6 +4,7 @@
 //! one thread reads. It is only started when stdin is asked for, and ends with the program.
 
 use std::io::{self, Read as _};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use glasshouse_sandbox::ExecInput;
@@ -15,6 +16,9 @@ const READ_BYTES: usize = 64 * 1024;
 const READS_WAITING_MAX: usize = 2;
 /// What ends the input of a terminal.
 const END_OF_TRANSMISSION: u8 = 4;
+/// How often it is said again to a program that goes on, and after what time.
+const ENDS_MAX: u32 = 20;
+const END_AGAIN: Duration = Duration::from_millis(300);
 
 /// Feeds a command until our stdin or the command ends.
 pub(crate) fn feed(input: ExecInput, terminal: bool) -> Result<()> {
@@ -38,6 +42,13 @@ pub(crate) fn feed(input: ExecInput, terminal: bool) -> Result<()> {
             (true, b'\n' | END_OF_TRANSMISSION) => input.write(&[END_OF_TRANSMISSION]).await,
             (true, _) => input.write(&[END_OF_TRANSMISSION; 2]).await,
         };
+        // One that was not yet listening has not heard it.
+        for _ in 0..if terminal { ENDS_MAX } else { 0 } {
+            tokio::time::sleep(END_AGAIN).await;
+            if input.write(&[END_OF_TRANSMISSION]).await.is_err() {
+                return;
+            }
+        }
     });
     Ok(())
 }

@@ -236,7 +236,7 @@ impl Context {
 /// What each interpreter is told first: to read its driver, all of which is on the line by then, and to run that.
 const PYTHON: &[&str] = &["-c", "import os;exec(compile(os.read(3,1<<17),'<glasshouse>','exec'))"];
 const NODE: &[&str] =
-    &["-e", "let b=Buffer.alloc(1<<17);eval(b.toString('utf8',0,require('fs').readSync(3,b)))"];
+    &["-e", "{let b=Buffer.alloc(1<<17);eval(b.toString('utf8',0,require('fs').readSync(3,b)))}"];
 const BASH: &[&str] = &["--noprofile", "--norc", "-c", "read -rd '' -u3 s;eval \"$s\""];
 
 /// The command that starts the interpreter, and the driver that it is then told.
@@ -269,8 +269,7 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
 /// The command that starts a kernel of Jupyter's, and what speaks with it.
 /// What is said of code that is a whole program, to drivers that can wait for what it has begun.
 fn whole(code: &Code) -> &'static str {
-    let knows = matches!(code.language, Language::Python | Language::Javascript | Language::Typescript);
-    if code.whole && knows { " whole" } else { "" }
+    if code.whole && code.language != Language::Jupyter { " whole" } else { "" }
 }
 
 fn kernel_command(spec: &ContextSpec) -> ExecSpec {

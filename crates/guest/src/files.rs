@@ -104,7 +104,7 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             done(0)
         }
         FileOp::Remove { path, recursive: false } => {
-            let path = full(cwd, &path)?;
+            let path = without_slash(full(cwd, &path)?);
             let (dir, name) = told("remove", &path, parent(&path))?;
             let removed = match fs::unlinkat(&dir, name, AtFlags::empty()) {
                 Err(Errno::ISDIR | Errno::PERM) => fs::unlinkat(&dir, name, AtFlags::REMOVEDIR),
@@ -137,7 +137,10 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
         FileOp::TarOut { path } => Ok(Outcome::Work(FileOp::TarOut { path: full(cwd, &path)? })),
         FileOp::TarIn { path } => Ok(Outcome::Work(FileOp::TarIn { path: full(cwd, &path)? })),
         FileOp::Remove { path, recursive: true } => {
-            Ok(Outcome::Work(FileOp::Remove { path: full(cwd, &path)?, recursive: true }))
+            let path = without_slash(full(cwd, &path)?);
+            // Before anything in it is touched.
+            told("remove", &path, named(&path))?;
+            Ok(Outcome::Work(FileOp::Remove { path, recursive: true }))
         }
     }
 }
@@ -156,8 +159,7 @@ fn work(op: &FileOp) -> io::Result<()> {
             archive::unpack(io::stdin().lock(), dir.as_fd()).map(|_| ())
         }
         FileOp::Remove { path, .. } => {
-            let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
-            let dir = if dir.is_empty() { "/" } else { dir };
+            let (dir, name) = self::named(path).map_err(|e| named(path, e.into()))?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
             statat(CWD, path.as_str(), AtFlags::SYMLINK_NOFOLLOW).map_err(|e| named(path, e.into()))?;
             let dir = openat(CWD, dir, flags, Mode::empty()).map_err(|e| named(dir, e.into()))?;
@@ -249,12 +251,25 @@ fn open_inside(path: &str, flags: OFlags, mode: Mode) -> std::result::Result<Own
 
 /// The directory that holds the last name of a path, and that name.
 fn parent(path: &str) -> std::result::Result<(OwnedFd, &str), Errno> {
+    let (dir, name) = named(path)?;
+    Ok((open_inside(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
+}
+
+/// The directory of a path, and the name in it. What has no name there is not its to give or take.
+fn named(path: &str) -> std::result::Result<(&str, &str), Errno> {
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
     if matches!(name, "" | "." | "..") {
         return Err(Errno::INVAL);
     }
-    let dir = if dir.is_empty() { "/" } else { dir };
-    Ok((open_inside(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
+    Ok((if dir.is_empty() { "/" } else { dir }, name))
+}
+
+/// A directory may be called with a slash behind its name.
+fn without_slash(path: String) -> String {
+    match path.trim_end_matches('/') {
+        "" => path,
+        shorter => shorter.to_owned(),
+    }
 }
 
 fn told<T>(verb: &str, path: &str, result: std::result::Result<T, Errno>) -> Result<T> {

@@ -348,7 +348,11 @@ impl Relay {
             self.room.clone(),
             self.fed.clone(),
         );
-        let unwanted = answer.send(Ok(Exec::new(exec, receiver, input, self.kept_bytes))).is_err();
+        let mut made = Exec::new(exec, receiver, input, self.kept_bytes);
+        if matches!(first, Reply::Ended { .. }) {
+            made = made.stillborn();
+        }
+        let unwanted = answer.send(Ok(made)).is_err();
         if let Reply::Ended { report, .. } = first {
             return self.end(report, &events).await;
         }

@@ -42,13 +42,24 @@ pub struct Exec {
     input: ExecInput,
     kept_bytes: u64,
     over: bool,
+    /// It was over before it began.
+    stillborn: bool,
     /// What code told and has not been taken.
     results: Results,
 }
 
 impl Exec {
     pub(crate) fn new(id: u64, events: mpsc::Receiver<ExecEvent>, input: ExecInput, kept_bytes: u64) -> Exec {
-        Exec { id, events, input, kept_bytes, over: false, results: Results::default() }
+        Exec { id, events, input, kept_bytes, over: false, stillborn: false, results: Results::default() }
+    }
+
+    pub(crate) fn stillborn(self) -> Exec {
+        Exec { stillborn: true, ..self }
+    }
+
+    /// Whether nothing was started: its end says why, and comes next.
+    pub fn is_stillborn(&self) -> bool {
+        self.stillborn
     }
 
     /// Its number in the box.

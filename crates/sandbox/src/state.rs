@@ -30,8 +30,10 @@ use crate::threads::blocking;
 /// How a snapshot is to be taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotOptions {
-    /// A name beside the id.
+    /// A name beside the id, which no other snapshot has.
     pub name: Option<String>,
+    /// What whoever takes it calls it. Others may be called so, too.
+    pub label: Option<String>,
     /// Wait until it is on the disk.
     pub durable: bool,
     /// It is the state after this step of the box, and goes with the box.
@@ -107,6 +109,7 @@ impl Sandboxes {
         let snapshot = SnapshotInfo {
             id: new_id()?,
             name: options.name,
+            label: options.label,
             from: info.id,
             image: info.root_image,
             created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),

@@ -96,8 +96,15 @@ pub(crate) const UPLOAD_MEMORY_BYTES: usize = 8 << 20;
 pub(crate) const UPLOAD_FILES: usize = 10_000;
 /// What one upload says of one file.
 pub(crate) const UPLOAD_METADATA_BYTES: usize = 64 * 1024;
-/// Entries of a tree that are looked at or told in one answer.
+/// What one walk through a tree of a box may tell of, and what it may pass on the way.
 pub(crate) const TREE_ENTRIES: usize = 100_000;
+pub(crate) const TREE_VISITED: usize = 2_000_000;
+/// A pattern for names of files.
+pub(crate) const PATTERN_BYTES: usize = 4096;
+/// What its braces may stand for.
+pub(crate) const PATTERN_ALTERNATIVES: usize = 1000;
+/// What a caller calls a snapshot.
+pub(crate) const SNAPSHOT_NAME_BYTES: usize = 1024;
 /// Paths in one request.
 pub(crate) const PATHS: usize = 10_000;
 /// The file of variables that commands of a box get beside those of the box.

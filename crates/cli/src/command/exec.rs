@@ -134,14 +134,16 @@ impl Foreground<'_> {
         signals: &mut Signals,
         afterwards: impl AsyncFnOnce(&mut Value) -> Result<()>,
     ) -> Result<i32> {
+        let is_code = matches!(spec.program, Program::Code(_));
         let context = match &spec.program {
-            Program::Code(code) => Some(code.context.clone()),
+            // Nobody misses the context of a program that was run once.
+            Program::Code(code) => (!code.whole).then(|| code.context.clone()),
             _ => None,
         };
         match self.end(spec, signals).await? {
             End::Ended(ended) => {
                 let code = self.ended(&ended);
-                if let Some(why) = self.why_lost(context.as_deref(), &ended.report.exit).await {
+                if let Some(why) = self.why_lost(context.as_deref()).await {
                     self.global.say(&format!("the context was lost: {why}"));
                 }
                 afterwards(&mut Value::Null).await?;
@@ -149,9 +151,9 @@ impl Foreground<'_> {
             }
             End::Collected(ran) => {
                 let mut told = output::exec_json(&ran);
-                if context.is_some() {
+                if is_code {
                     told["results"] = ran.results.iter().map(crate::code::json).collect();
-                    told["context_lost"] = self.why_lost(context.as_deref(), &ran.report.exit).await.into();
+                    told["context_lost"] = self.why_lost(context.as_deref()).await.into();
                 }
                 afterwards(&mut told).await?;
                 output::print_json(&told)?;
@@ -163,14 +165,10 @@ impl Foreground<'_> {
         }
     }
 
-    /// Why the context of a run is gone, if it is. One that ended as code does lives on.
-    async fn why_lost(&self, context: Option<&str>, exit: &Exit) -> Option<String> {
-        let context = context?;
-        if exit.success() {
-            return None;
-        }
+    /// Why the context of a run is gone, if it is. An interpreter may end with any code.
+    async fn why_lost(&self, context: Option<&str>) -> Option<String> {
         // A box that is gone has said so.
-        self.sandbox.why_lost(context).await.ok().flatten()
+        self.sandbox.why_lost(context?).await.ok().flatten()
     }
 
     /// Runs it to its end.

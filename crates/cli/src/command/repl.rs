@@ -215,8 +215,27 @@ fn is_finished(language: Language, code: &str) -> bool {
     }
     // A block goes on until an empty line.
     let mut lines = code.lines().filter(|line| !line.trim().is_empty());
-    let begins_block = lines.any(|line| line.trim_end().ends_with(':') || line.starts_with('@'));
+    let begins_block = lines.any(|line| without_comment(line).ends_with(':') || line.starts_with('@'));
     !begins_block || code.ends_with('\n')
+}
+
+/// A line of Python's up to its comment.
+fn without_comment(line: &str) -> &str {
+    let mut quote = None;
+    let is_comment = |(_, char): &(usize, char)| match (quote, *char) {
+        (None, '#') => true,
+        (None, '\'' | '"') => {
+            quote = Some(*char);
+            false
+        }
+        (Some(open), char) if open == char => {
+            quote = None;
+            false
+        }
+        _ => false,
+    };
+    let end = line.char_indices().find(is_comment).map_or(line.len(), |(at, _)| at);
+    line[..end].trim_end()
 }
 
 /// Whether a bracket or a quote is still open.

@@ -32,7 +32,7 @@ Examples:
   glass run --memory 256m --timeout 10s -- ./untrusted
   glass run --image dir:/srv/alpine -it -- sh
   glass run --image oci://debian:12 -- cat /etc/os-release
-  glass run --lang python plot.py --json      code, what it tells beside its output, and the files that it left behind
+  glass run --lang python --json plot.py      code, what it tells beside its output, and the files that it left behind
   glass run --lang python --files out plot.py      out has the files that it left behind
   echo data | glass run -i --shell -- 'sort | uniq -c'")]
 pub(crate) struct Run {
@@ -101,6 +101,9 @@ impl Run {
         let file = match self.command.as_slice() {
             [] => None,
             [file] => Some(Path::new(file)),
+            [_, more, ..] if more.starts_with('-') => {
+                bail!("{more} stands behind the file; options come before it")
+            }
             [_, more, ..] => bail!("code is in one file, and {more:?} is one more"),
         };
         let part = self.options.part();

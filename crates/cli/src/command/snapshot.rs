@@ -39,7 +39,8 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let options = SnapshotOptions { name: self.name, durable: self.durable, step: None };
+        let options =
+            SnapshotOptions { name: self.name, durable: self.durable, ..SnapshotOptions::default() };
         let house = global.open()?;
         let snapshot = house.snapshot(&self.id, options).await.map_err(unknown_box)?;
         if global.json {

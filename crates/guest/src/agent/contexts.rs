@@ -476,6 +476,10 @@ impl Agent {
             self.interrupt_run(run);
             return self.watch_outputs(id);
         }
+        if why == (Exit::Killed { by: Killer::Disconnect }) {
+            // Whoever asked has gone, and asks for nothing more: it has its time.
+            return Ok(());
+        }
         let cause = exec.cause.clone().unwrap_or(why);
         let lost = match cause {
             Exit::TimedOut => "its run did not end when its time was up, so it was killed",

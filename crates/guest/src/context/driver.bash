@@ -28,9 +28,17 @@ exec 0</dev/null 1>/dev/null 2>/dev/null
 printf 'hello %s\n' "$BASH_VERSION" >&63
 while :; do
     __glass_busy=
-    IFS=' ' read -r -u 63 __glass_word __glass_exec __glass_fed __glass_dir || { [ "$?" -gt 128 ] && continue; builtin exit 0; }
+    IFS=' ' read -r -u 63 __glass_word __glass_exec __glass_fed __glass_dir __glass_whole || { [ "$?" -gt 128 ] && continue; builtin exit 0; }
     exec 62<"$__glass_dir/code" 1>"$__glass_dir/1" 2>"$__glass_dir/2"
     if [ "$__glass_fed" = 1 ]; then exec 0<"$__glass_dir/0"; fi
+    if [ -n "$__glass_whole" ]; then
+        # A program: it ends the shell with itself, and with what it has left to be done then.
+        unset -f exit
+        trap - INT
+        printf 'begun %s\n' "$__glass_exec" >&63
+        . /proc/self/fd/62
+        exit
+    fi
     trap '__glass_leave 130' INT
     __glass_busy=1
     printf 'begun %s\n' "$__glass_exec" >&63

@@ -22,7 +22,11 @@
   const { Session } = require('inspector');
   const { closeSync, openSync, readFileSync, writeSync } = fs;
   const { inspect } = util;
+  // Code may replace whatever it likes of the globals; the driver keeps what it needs.
   const stringify = JSON.stringify;
+  const bytesOf = Buffer.from.bind(Buffer);
+  const { defineProperty, entries, fromEntries } = Object;
+  const [Text, Whole, Bytes] = [String, Number, Uint8Array];
   const typescript = globalThis.__glasshouse_typescript === true;
   delete globalThis.__glasshouse_typescript;
 
@@ -39,7 +43,7 @@
     const written = (code, name) => {
       const made = stripTypeScriptTypes(code, { mode: 'transform', sourceMap: true });
       const end = made.lastIndexOf(MAP);
-      maps.set(name, new SourceMap(JSON.parse(Buffer.from(made.slice(end + MAP.length), 'base64'))));
+      maps.set(name, new SourceMap(JSON.parse(bytesOf(made.slice(end + MAP.length), 'base64'))));
       if (maps.size > CELLS_MAX) maps.delete(maps.keys().next().value);
       return made.slice(0, end);
     };
@@ -64,7 +68,7 @@
   const TRACEBACK_CHARS_MAX = 65536;
   const [RUNNING, ENDINGS, THROUGH] = [0, 1, 2];
   const shared = new Int32Array(new SharedArrayBuffer(12));
-  const { load, store } = Atomics;
+  const { load, store, wait } = Atomics;
   let heard = 0; // of the endings
   let run = null; // {serial, id, results, end, whole}
 
@@ -87,7 +91,7 @@
   };
 
   const emit = (kind, content) => {
-    if (run) writeAll(run.results, Buffer.from(stringify({ [kind]: content }) + '\n'));
+    if (run) writeAll(run.results, bytesOf(stringify({ [kind]: content }) + '\n'));
   };
 
   // They write at once, to whatever these numbers are. One in which code was interrupted takes itself to be writing for ever:
@@ -101,18 +105,30 @@
         },
       });
       stream.fd = fd;
-      Object.defineProperty(process, name, { configurable: true, enumerable: true, writable: true, value: stream });
+      defineProperty(process, name, { configurable: true, enumerable: true, writable: true, value: stream });
       console[`_${name}`] = stream;
     }
   };
 
-  const asText = (value) => {
-    if (typeof value === 'string') return value;
-    if (value instanceof Uint8Array) return Buffer.from(value).toString('base64');
-    return stringify(value) ?? String(value);
+  // Frames of ours and of what is around us say nothing to whoever wrote the code.
+  const OURS = /^\s+(at .*(node:inspector|node:vm|node:internal|\[eval\]|Worker\.emit )|\.\.\. \d+ lines matching)/;
+  const linesOf = (text) => text.split('\n').reduce((lines, line) => {
+    if (!OURS.test(line)) lines.push(line);
+    else if (line.endsWith(' {') && lines.length > 0) lines[lines.length - 1] += ' {';
+    return lines;
+  }, []);
+  const shown = (value) => {
+    const text = inspect(value);
+    return util.types.isNativeError(value) ? linesOf(text).join('\n') : text;
   };
 
-  const shapes = (made) => Object.fromEntries(Object.entries(made).map(([mime, data]) => [mime, asText(data)]));
+  const asText = (value) => {
+    if (typeof value === 'string') return value;
+    if (value instanceof Bytes) return bytesOf(value).toString('base64');
+    return stringify(value) ?? Text(value);
+  };
+
+  const shapes = (made) => fromEntries(entries(made).map(([mime, data]) => [mime, asText(data)]));
 
   const DISPLAY = Symbol.for('Jupyter.display');
   const bundle = (value) => {
@@ -120,7 +136,7 @@
     if (value !== null && (typeof value === 'object' || typeof value === 'function')) {
       if (typeof value[DISPLAY] === 'function') data = shapes(value[DISPLAY]() ?? {});
     }
-    if (!('text/plain' in data)) data['text/plain'] = inspect(value);
+    if (!('text/plain' in data)) data['text/plain'] = shown(value);
     return { data };
   };
 
@@ -128,19 +144,21 @@
     emit('display', options?.raw ? { data: shapes(value) } : bundle(value));
   };
 
-  const tellError = (error) => {
+  const tellError = (error, place) => {
     const isError = util.types.isNativeError(error);
     let name = 'Error';
     let value;
     let lines;
     try {
-      name = isError ? String(error.name) : 'Thrown';
-      value = isError ? String(error.message) : inspect(error);
-      const text = isError && typeof error.stack === 'string' ? error.stack : `${name}: ${value}`;
-      lines = placed(text.slice(0, TRACEBACK_CHARS_MAX)).split('\n');
-      // Below the first frame that is ours there is nothing of the user's.
-      const ours = lines.findIndex((line) => /^\s+at .*(node:inspector|node:vm|node:internal|\[eval\])/.test(line));
-      if (ours > 0) lines = lines.slice(0, ours);
+      name = isError ? Text(error.name) : 'Thrown';
+      value = isError ? Text(error.message) : inspect(error);
+      // What it came of, and what it is made of, are told with it.
+      const isMore = isError && ('cause' in error || error instanceof AggregateError);
+      const text = isMore ? inspect(error)
+        : isError && typeof error.stack === 'string' ? error.stack : `${name}: ${value}`;
+      lines = linesOf(placed(text.slice(0, TRACEBACK_CHARS_MAX)));
+      // Code that is none has no frames.
+      if (place && !text.includes(place.split(':')[0])) lines.push(`    at ${placed(place)}`);
     } catch {
       value ??= '<no text>';
       lines = [name];
@@ -150,14 +168,19 @@
 
   class ProcessExit extends Error {
     constructor(code) {
-      super(String(code));
+      super(Text(code));
       this.name = 'ProcessExit';
       this.code = code;
     }
   }
-  process.exit = (code = process.exitCode ?? 0) => { throw new ProcessExit(Number(code) & 0xff); };
+  process.exit = (code = process.exitCode ?? 0) => {
+    const end = Whole(code) & 0xff;
+    if (run?.whole) leave(end);
+    if (run) run.exit = end; // Also if somebody catches what is thrown.
+    throw new ProcessExit(end);
+  };
 
-  const say = (words) => writeAll(3, Buffer.from(`${words}\n`));
+  const say = (words) => writeAll(3, bytesOf(`${words}\n`));
 
   const conclude = () => {
     const { id, results, end } = run;
@@ -183,7 +206,7 @@
     if (settled()) conclude();
   };
 
-  const exitCode = () => (typeof process.exitCode === 'number' ? process.exitCode & 0xff : 0);
+  const exitCode = () => run.exit ?? (typeof process.exitCode === 'number' ? process.exitCode & 0xff : 0);
 
   // The code has come to its end, but perhaps not what it has begun.
   const linger = (mine) => {
@@ -192,11 +215,18 @@
     process.once('beforeExit', () => { if (run === mine) finish(exitCode()); });
   };
 
-  const fail = (error) => {
+  const fail = (error, place) => {
     // What is being ended fails in all ways. It is told of when it is over.
     if (load(shared, ENDINGS) !== heard) return;
-    tellError(error);
+    try { tellError(error, place); } catch { /* then its code says that it failed */ }
     finish(error instanceof ProcessExit ? error.code : 1);
+  };
+
+  // A program ends here. It is not asked for anything more, and does nothing any more.
+  const leave = (code) => {
+    try { process.emit('exit', code); } catch { /* it leaves all the same */ }
+    finish(code);
+    for (;;) wait(shared, THROUGH, load(shared, THROUGH));
   };
 
   const ended = (serial, ending) => {
@@ -234,8 +264,10 @@
     try {
       if (failed) throw failed;
       if (answer.exceptionDetails) {
-        const { exception, text } = answer.exceptionDetails;
-        return fail(exception ? take(exception) : new Error(text));
+        const { exception, text, lineNumber, columnNumber } = answer.exceptionDetails;
+        const place = `cell-${mine.serial}.js:${lineNumber + 1}:${columnNumber + 1}`;
+        const isNone = exception?.className === 'SyntaxError';
+        return fail(exception ? take(exception) : new Error(text), isNone ? place : undefined);
       }
       const value = answer.result.type === 'undefined' ? undefined : take(answer.result);
       // A program is not asked for a value that it does not have yet.
@@ -280,8 +312,8 @@
   for (const event of ['uncaughtException', 'unhandledRejection']) {
     process.on(event, (error) => {
       // A program ends by what it does not catch, and a context outlives it.
-      if (run?.whole && run.end === null) return fail(error);
-      try { writeSync(2, `${inspect(error)}\n`); } catch { /* nobody reads it */ }
+      if ((run?.whole || error instanceof ProcessExit) && run?.end === null) return fail(error);
+      try { writeSync(2, `${shown(error)}\n`); } catch { /* nobody reads it */ }
     });
   }
 
@@ -290,7 +322,7 @@
   put(2, '/dev/null', 'w');
   renewStreams();
   let stdin = null;
-  Object.defineProperty(process, 'stdin', {
+  defineProperty(process, 'stdin', {
     configurable: true,
     get: () => (stdin ??= fs.createReadStream('', { fd: 0, autoClose: false })),
   });

@@ -19,7 +19,7 @@ def drive(wait=None):
     compile_, eval_, dict_, hasattr_, getattr_, bytes_ = compile, eval, dict, hasattr, getattr, bytes
     close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
     callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
-    SyntaxError_ = SyntaxError
+    SyntaxError_, UnicodeError_ = SyntaxError, UnicodeError
     bytearray_, tuple_, range_ = bytearray, tuple, range
     try:
         from _json import encode_basestring_ascii as quoted
@@ -53,6 +53,11 @@ def drive(wait=None):
             return '{' + ', '.join([quoted(k) + ': ' + encoded(v) for k, v in value.items()]) + '}'
         if isinstance_(value, list_):
             return '[' + ', '.join([encoded(v) for v in value]) + ']'
+        try:
+            value.encode('utf-8')
+        except UnicodeError_:
+            # Half a letter is none that JSON could hold.
+            value = value.encode('utf-8', 'backslashreplace').decode('utf-8')
         return quoted(value)
 
     def emit(kind, content):
@@ -95,11 +100,17 @@ def drive(wait=None):
             if shape is not None:
                 data[str_(mime)] = as_text(mime, shape)
 
-        def asked(name):
-            # A class has these too, but they are its objects'.
-            if isinstance_(value, type_):
+        def found(name):
+            try:
+                return getattr_(value, name, None)
+            except Exception_:
                 return None
-            method = getattr_(value, name, None)
+
+        # A class has these too, but they are its objects'; and what has every attribute that it is asked for means none.
+        has_shapes = not isinstance_(value, type_) and found('_ipython_canary_method_should_not_exist_') is None
+
+        def asked(name):
+            method = found(name) if has_shapes else None
             return method if callable_(method) else None
 
         def attempt(act):
@@ -183,31 +194,49 @@ def drive(wait=None):
                 lines = [text + '\n' for text in source.split('\n')]
                 known.cache[name] = (len_(source), None, lines, name)
 
+    def afterwards(name, finder, act):
+        """The way to a module, after whose loading something is done."""
+        import importlib.util
+        sys.meta_path.remove(finder)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module):
+                load(module)
+                act(module)
+
+            try:
+                spec.loader.exec_module = exec_module
+            except AttributeError:
+                # One that is built in is not told of.
+                pass
+        return spec
+
     class Lines:
         """Knows the lines of cells as soon as anybody loads `linecache`."""
 
         @classmethod
         def find_spec(cls, name, path=None, target=None):
-            if name != 'linecache':
-                return None
-            sys.meta_path.remove(cls)
-            import importlib.util
-            spec = importlib.util.find_spec(name)
-            if spec is not None and spec.loader is not None:
-                load = spec.loader.exec_module
-
-                def exec_module(module):
-                    load(module)
-                    keep_lines()
-
-                try:
-                    spec.loader.exec_module = exec_module
-                except AttributeError:
-                    # One that is built in is not told of. The next run's lines are known.
-                    pass
-            return spec
+            # If it is built in, the next run's lines are known.
+            return afterwards(name, cls, lambda module: keep_lines()) if name == 'linecache' else None
 
     sys.meta_path.insert(0, Lines)
+
+    class Shown:
+        """Has IPython's display() be ours: without its shell, it would only print."""
+
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            if name != 'IPython.core.display_functions':
+                return None
+
+            def ours(module):
+                module.display = display
+
+            return afterwards(name, cls, ours)
+
+    sys.meta_path.insert(0, Shown)
 
     class Backend:
         """Finds the module that matplotlib draws with, which is in no file: its own Agg, and a show() of ours."""
@@ -399,6 +428,13 @@ def drive(wait=None):
         if getattr_(sys.stderr, 'closed', True):
             sys.stderr = own_err if not own_err.closed else writer(2)
 
+    def show_what_can_be():
+        """Figures of code that failed are its own, and not those of what runs next."""
+        try:
+            show_figures()
+        except Exception_:
+            pass
+
     def take_leave():
         """What Python does at the end of a program: it waits for its threads, and calls what was left with it for that."""
         import atexit
@@ -417,9 +453,14 @@ def drive(wait=None):
                     show_figures()
                     status = 0
                 except SystemExit_ as error:
-                    tell_error(error, own_code)
+                    show_what_can_be()
+                    # To a program it is the way to its end, and to a context none.
+                    if not whole:
+                        tell_error(error, own_code)
                     status = exit_code(error)
                 except BaseException_ as error:
+                    if not isinstance_(error, KeyboardInterrupt_):
+                        show_what_can_be()
                     tell_error(error, own_code)
                     status = 1
                 if whole:
@@ -452,7 +493,7 @@ def drive(wait=None):
         State.results = results
         fresh()
         try:
-            status = attempt(source.decode('utf-8', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
+            status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
         except KeyboardInterrupt_:
             # An interrupt that came as the run ended.
             status = 1

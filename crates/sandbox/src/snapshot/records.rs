@@ -58,6 +58,8 @@ pub struct SnapshotInfo {
     pub id: String,
     /// Its other name.
     pub name: Option<String>,
+    /// What whoever took it calls it; it is not found by that.
+    pub label: Option<String>,
     /// The box that it was taken of.
     pub from: String,
     /// What that was made from.
@@ -365,7 +367,7 @@ fn ambiguous(name: &str) -> Error {
 
 fn to_json(snapshot: &SnapshotInfo) -> Value {
     json!({
-        "version": VERSION, "id": snapshot.id, "name": snapshot.name, "from": snapshot.from,
+        "version": VERSION, "id": snapshot.id, "name": snapshot.name, "label": snapshot.label, "from": snapshot.from,
         "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
         "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
@@ -383,6 +385,7 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
     Some(SnapshotInfo {
         id: text("id")?,
         name: text("name"),
+        label: text("label"),
         from: text("from")?,
         image: text("image")?.parse().ok()?,
         created_ms: number("created_ms")?,

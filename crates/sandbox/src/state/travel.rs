@@ -239,6 +239,7 @@ impl Sandboxes {
         let snapshot = SnapshotInfo {
             id: new_id()?,
             name,
+            label: None,
             from: manifest.from,
             image: manifest.image,
             created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),

@@ -161,6 +161,17 @@ impl Native {
             .context(format_args!("remove an old top of {id}"))
     }
 
+    /// What a box is to stand on. What it has written is still where it wrote it.
+    fn lowers(&self, record: &BoxRecord, pending: &Pending) -> Result<Vec<Source>> {
+        let Some(below) = pending.seals.as_ref().and_then(|_| pending.chain.get(1..)) else {
+            return layers::unseen_sources(&self.home, &pending.chain);
+        };
+        let top = top_dir(&self.home, &record.info.id, record.info.generation).join("u");
+        let mut lowers = vec![source(&top)?];
+        lowers.extend(layers::unseen_sources(&self.home, below)?);
+        Ok(lowers)
+    }
+
     /// Gives a box that holds still another chain with a fresh top.
     fn restack(
         &self,
@@ -172,13 +183,7 @@ impl Native {
         let id = record.info.id.clone();
         let Means { builder, limits, base, users, top } = means;
         let generation = pending.generation;
-        let mut lowers = Vec::new();
-        let mut below = pending.chain.as_slice();
-        if pending.seals.is_some() {
-            lowers.push(source(&top_dir(&self.home, &id, record.info.generation).join("u"))?);
-            below = &below[1..];
-        }
-        lowers.extend(layers::unseen_sources(&self.home, below)?);
+        let lowers = self.lowers(record, &pending)?;
         let top = match limits.memory_top {
             Some((bytes, inodes)) => Top::Memory { bytes, inodes },
             None => {

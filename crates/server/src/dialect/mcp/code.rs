@@ -27,10 +27,8 @@ pub(super) async fn run(sandbox: &Sandbox, arguments: &Arguments) -> Result<Said
     }
     let exec = sandbox.run_code(&context, CodeSpec { timeout_ms, ..CodeSpec::new(code) }).await?;
     let output = exec.collect().await;
-    let lost = match output.report.exit.success() {
-        true => None,
-        false => sandbox.why_lost(&context.id).await.unwrap_or_default(),
-    };
+    // An interpreter may end with any code. A box that is gone has said so.
+    let lost = sandbox.why_lost(&context.id).await.unwrap_or_default();
     Ok(told(&context.id, output, lost))
 }
 

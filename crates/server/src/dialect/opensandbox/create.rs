@@ -35,6 +35,8 @@ const RESERVED_ENV: &str = "OPENSANDBOX_LIFECYCLE";
 pub(crate) struct Wanted {
     pub(crate) spec: SandboxSpec,
     pub(crate) record: Record,
+    /// How long it is to live, from its making on.
+    pub(crate) life_ms: Option<u64>,
     /// Who we are to the image's registry.
     pub(crate) credentials: Option<Credentials>,
 }
@@ -46,7 +48,8 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
     metadata::check(&metadata)?;
     let (image, source) = image(request.image.as_ref(), request.snapshot_id.as_deref(), config.runtime)?;
     let entrypoint = entrypoint(request.entrypoint)?;
-    let expires_ms = lifetime_ms(request.timeout, config)?.map(|life| now_ms() + life);
+    let life_ms = lifetime_ms(request.timeout, config)?;
+    let expires_ms = life_ms.map(|life| now_ms() + life);
     let mut labels = metadata.clone();
     if let Some(at) = expires_ms {
         labels.insert(EXPIRES_LABEL.to_owned(), at.to_string());
@@ -83,7 +86,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         expires_ms,
         ..Record::default()
     };
-    Ok(Wanted { spec, record, credentials: request.image.and_then(credentials) })
+    Ok(Wanted { spec, record, life_ms, credentials: request.image.and_then(credentials) })
 }
 
 fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
@@ -96,7 +99,7 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         ),
         (extension("poolRef"), "pools"),
         (request.lifecycle.is_some(), "lifecycle hooks"),
-        (proxied, "the credential proxy: sandboxes have no network"),
+        (proxied, "credential proxy: sandboxes have no network"),
         (
             request.secure_access == Some(true),
             "secureAccess: endpoints have tokens where the server has a key",
@@ -105,6 +108,10 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         if asked {
             return Err(Fault::unsupported(format!("this server has no {what}")));
         }
+    }
+    let is_known = |platform: &PlatformSpec| ["linux", "windows"].contains(&platform.os.as_str());
+    if let Some(platform) = request.platform.as_ref().filter(|platform| !is_known(platform)) {
+        return Err(Fault::invalid(format!("{:?} is no operating system of sandboxes", platform.os)));
     }
     if let Some(platform) = &request.platform
         && *platform != this_platform()

@@ -94,11 +94,18 @@ async fn delete_policy(
     Path(id): Path<String>,
     Body(targets): Body<Vec<String>>,
 ) -> Answer<Json<PolicyStatus>> {
-    amend(&service, &id, |mut known| {
+    let mut is_any = false;
+    let Json(mut status) = amend(&service, &id, |mut known| {
+        let before = known.len();
         known.retain(|rule| !targets.contains(&rule.target));
+        is_any = known.len() < before;
         known
     })
-    .await
+    .await?;
+    if !is_any {
+        status.reason = Some("no matching targets found".to_owned());
+    }
+    Ok(Json(status))
 }
 
 /// Changes the rules that are remembered of a box. What it may do then.

@@ -19,6 +19,9 @@ pub(crate) struct Fault {
     after_s: Option<u64>,
 }
 
+/// That a request makes no sense, in the words of the lifecycle.
+pub(super) const INVALID: &str = "SANDBOX::INVALID_PARAMETER";
+
 /// What routes answer.
 pub(crate) type Answer<T> = Result<T, Fault>;
 
@@ -29,7 +32,7 @@ impl Fault {
 
     /// What was asked for makes no sense.
     pub(crate) fn invalid(message: impl Into<String>) -> Fault {
-        Fault::new(StatusCode::BAD_REQUEST, "SANDBOX::INVALID_PARAMETER", message)
+        Fault::new(StatusCode::BAD_REQUEST, INVALID, message)
     }
 
     /// It makes sense, and cannot be done here.
@@ -79,9 +82,9 @@ impl Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         let (status, code) = match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Limit => (StatusCode::BAD_REQUEST, "SANDBOX::INVALID_PARAMETER"),
+            ErrorKind::Invalid | ErrorKind::Limit => (StatusCode::BAD_REQUEST, INVALID),
             ErrorKind::NotFound | ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
-            ErrorKind::Exists | ErrorKind::Busy => (StatusCode::CONFLICT, "SANDBOX::INVALID_PARAMETER"),
+            ErrorKind::Exists | ErrorKind::Busy => (StatusCode::CONFLICT, INVALID),
             ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED"),
             ErrorKind::Paused => (StatusCode::CONFLICT, "DOCKER::SANDBOX_NOT_RUNNING"),
             ErrorKind::Denied => (StatusCode::FORBIDDEN, "SANDBOX::INTERNAL_ERROR"),
@@ -111,13 +114,13 @@ impl From<JsonRejection> for Fault {
             StatusCode::PAYLOAD_TOO_LARGE => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Fault::new(status, "SANDBOX::INVALID_PARAMETER", rejection.body_text())
+        Fault::new(status, INVALID, rejection.body_text())
     }
 }
 
 impl From<BytesRejection> for Fault {
     fn from(rejection: BytesRejection) -> Fault {
-        Fault::new(rejection.status(), "SANDBOX::INVALID_PARAMETER", rejection.body_text())
+        Fault::new(rejection.status(), INVALID, rejection.body_text())
     }
 }
 

@@ -37,7 +37,7 @@ const OF_A_CONNECTION: [&str; 8] = [
     "upgrade",
 ];
 /// What callers show to us, or others have said of where they come from.
-const OURS: [&str; 10] = [
+const OURS: [&str; 12] = [
     "authorization",
     "cookie",
     door::KEY,
@@ -46,8 +46,10 @@ const OURS: [&str; 10] = [
     "forwarded",
     "x-forwarded-for",
     "x-forwarded-host",
+    "x-forwarded-port",
     "x-forwarded-prefix",
     "x-forwarded-proto",
+    "x-real-ip",
 ];
 /// What would hold for all of this server, and not for the box.
 const TOO_FAR: [&str; 5] =
@@ -124,8 +126,13 @@ async fn sent(tunnel: Tunnel, request: Request) -> Answer<hyper::Response<hyper:
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {
+    words_of_connection(headers).any(|word| word.eq_ignore_ascii_case("upgrade"))
+}
+
+/// What else holds for one connection only, as the sender says.
+fn words_of_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let words = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
-    words.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
+    words.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 /// The path of this server that stands for `/` of the port. `execd` is a proxy as well, so there may be more than one.
@@ -156,6 +163,7 @@ fn told(
 ) -> Answer<HeaderMap> {
     let mut told = headers.clone();
     let host = told.remove(header::HOST);
+    words_of_connection(headers).for_each(|name| drop(told.remove(name)));
     OF_A_CONNECTION.iter().chain(&OURS).for_each(|name| drop(told.remove(*name)));
     let value =
         |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::invalid("the path cannot be passed on"));

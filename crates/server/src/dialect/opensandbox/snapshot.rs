@@ -18,6 +18,7 @@ use super::query::{MaybeBody, Query};
 use super::{Service, Shared};
 use crate::clock;
 use crate::door::Caller;
+use crate::limits::SNAPSHOT_NAME_BYTES;
 use crate::tenants::{self, Kind};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
@@ -41,7 +42,8 @@ async fn create_snapshot(
     MaybeBody(request): MaybeBody<CreateSnapshotRequest>,
 ) -> Answer<impl IntoResponse> {
     let info = service.rooms.info(&id).await?;
-    let options = SnapshotOptions { name: request.name, ..SnapshotOptions::default() };
+    // Callers' names are texts for people, and need not differ: a snapshot is found by its id.
+    let options = SnapshotOptions { label: name_of(request.name)?, ..SnapshotOptions::default() };
     let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("SNAPSHOT::RUNTIME_CREATE_FAILED");
     let snapshot = service.house.snapshot(&id, options).await.map_err(failed)?;
     let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
@@ -53,7 +55,7 @@ async fn create_snapshot(
 /// List snapshots
 #[utoipa::path(get, path = "/snapshots", tag = "snapshots", params(
     ("sandboxId" = Option<String>, Query, description = "Only those of this box"),
-    ("name" = Option<String>, Query, description = "Only the one with this name"),
+    ("name" = Option<String>, Query, description = "Only those with this name"),
     ("state" = Option<Vec<String>>, Query, description = "Only those in one of these states; all are Ready"),
     ("page" = Option<u64>, Query, description = "From 1"),
     ("pageSize" = Option<u64>, Query, description = "1 to 200, 20 without a word"),
@@ -70,7 +72,7 @@ async fn list_snapshots(
     let mut found = service.house.snapshots().await?;
     found.retain(|snapshot| {
         let fits =
-            of.is_none_or(|of| of == snapshot.from) && (named.is_none() || named == snapshot.name.as_deref());
+            of.is_none_or(|of| of == snapshot.from) && (named.is_none() || named == known_as(snapshot));
         // States after steps belong to their boxes, and not to callers.
         ready && fits && snapshot.step.is_none() && may_see_snapshot(&service, &caller, &snapshot.id)
     });
@@ -112,6 +114,21 @@ async fn delete_snapshot(
 
 const READY: &str = "Ready";
 
+fn name_of(name: Option<String>) -> Answer<Option<String>> {
+    match name.as_ref().map(String::len) {
+        Some(0) => Err(Fault::invalid("the name of a snapshot is empty")),
+        Some(length) if length > SNAPSHOT_NAME_BYTES => {
+            Err(Fault::invalid(format!("the name of a snapshot is longer than {SNAPSHOT_NAME_BYTES} bytes")))
+        }
+        _ => Ok(name),
+    }
+}
+
+/// What callers know it by: their own text, or the name that it was given here by hand.
+fn known_as(snapshot: &SnapshotInfo) -> Option<&str> {
+    snapshot.label.as_deref().or(snapshot.name.as_deref())
+}
+
 /// There is no such snapshot.
 pub(super) fn unknown(id: &str) -> Fault {
     Fault::new(StatusCode::NOT_FOUND, "SNAPSHOT::NOT_FOUND", format!("there is no snapshot {id}"))
@@ -136,5 +153,6 @@ fn view(snapshot: SnapshotInfo) -> Snapshot {
         message: Some(format!("made in {} µs", snapshot.took_us)),
         last_transition_at: Some(created_at.clone()),
     };
-    Snapshot { id: snapshot.id, sandbox_id: snapshot.from, name: snapshot.name, status, created_at }
+    let name = known_as(&snapshot).map(str::to_owned);
+    Snapshot { id: snapshot.id, sandbox_id: snapshot.from, name, status, created_at }
 }

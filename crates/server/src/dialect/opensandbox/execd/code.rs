@@ -69,6 +69,8 @@ struct CodeContext {
 struct CodeContextRequest {
     /// `python` without a word.
     language: Option<String>,
+    /// Where its code begins.
+    cwd: Option<String>,
 }
 
 /// What to run.
@@ -188,7 +190,12 @@ pub(in crate::dialect::opensandbox) async fn have(
 }
 
 fn tongue_named(name: &str) -> Answer<Tongue> {
-    let name = if name.is_empty() { Language::Python.name() } else { name };
+    let name = match name {
+        "" => Language::Python.name(),
+        // What callers know as lines of a shell that are remembered.
+        "command" => Language::Bash.name(),
+        name => name,
+    };
     Tongue::or_kernel(&name.to_ascii_lowercase())
         .map_err(|why: String| Fault::new(StatusCode::BAD_REQUEST, "NOT_SUPPORTED", why))
 }
@@ -363,7 +370,12 @@ async fn create(
     MaybeBody(request): MaybeBody<CodeContextRequest>,
 ) -> Answer<Json<CodeContext>> {
     let tongue = tongue_named(&request.language.unwrap_or_default())?;
+    let cwd = match request.cwd.filter(|cwd| !cwd.is_empty()) {
+        Some(cwd) => Some(environment::expand(&room.sandbox, &cwd).await?),
+        None => None,
+    };
     let spec = spec_of(&service, &room.sandbox, tongue, random::hex()?).await;
+    let spec = ContextSpec { cwd, ..spec };
     let made = have(&room.sandbox, spec).await.map_err(unstartable)?;
     Ok(Json(made.into()))
 }

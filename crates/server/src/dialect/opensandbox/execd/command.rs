@@ -93,12 +93,16 @@ async fn run(Here(room): Here, Body(request): Body<RunCommandRequest>) -> Answer
         let pieces = room.commands.stream(&room.sandbox, &id, spec).await.map_err(fault)?;
         return Ok(events(pieces));
     }
-    room.commands.start(&room.sandbox, &id, spec).await.map_err(fault)?;
+    let command = room.commands.start(&room.sandbox, &id, spec).await.map_err(fault)?;
     let mut piece = Vec::new();
     super::stream::put(
         &mut piece,
         super::stream::Event { kind: "init", text: Some(&id), ..Default::default() },
     );
+    if command.is_stillborn {
+        super::stream::put_failure(&mut piece, command.ended().await.how);
+        return Ok((EVENTS, piece).into_response());
+    }
     let done =
         super::stream::Event { kind: "execution_complete", execution_time: Some(0), ..Default::default() };
     super::stream::put(&mut piece, done);
@@ -236,7 +240,7 @@ async fn status(
         id,
         content: command.text.clone(),
         running: end.is_none(),
-        exit_code: end.as_ref().and_then(|end| end.exit_code),
+        exit_code: end.as_ref().and_then(|end| end.exit_code).or(command.is_stillborn.then_some(NOT_STARTED)),
         error: end.as_ref().filter(|end| !end.success).map(|end| end.how.clone()),
         started_at: clock::text(command.started_ms as i64),
         finished_at: end.map(|end| clock::text(end.finished_ms as i64)),
@@ -271,9 +275,15 @@ async fn logs(
         let message = format!("command {id} does not run in the background: its output was streamed");
         return Err(bad("INVALID_REQUEST_BODY", message));
     }
-    let mut reader = room.sandbox.attach(command.exec, from, false).await.map_err(fault)?;
     let (mut text, mut next, mut gap) = (Vec::new(), from, None);
-    while let Some(event) = reader.next().await {
+    // The box keeps nothing of what it could not start.
+    let mut reader = match command.is_stillborn {
+        true => None,
+        false => Some(room.sandbox.attach(command.exec, from, false).await.map_err(fault)?),
+    };
+    while let Some(reader) = &mut reader
+        && let Some(event) = reader.next().await
+    {
         match event {
             ExecEvent::Output(chunk) => {
                 next = chunk.offset + chunk.bytes.len() as u64;
@@ -292,6 +302,9 @@ async fn logs(
         None => ([plain], cursor, text).into_response(),
     })
 }
+
+/// The exit code that the protocol has for what never ran.
+const NOT_STARTED: i32 = 255;
 
 async fn known(room: &Room, id: &str) -> Answer<Arc<Command>> {
     let unknown =

@@ -43,6 +43,8 @@ pub(crate) struct Command {
     pub(super) text: String,
     pub(super) background: bool,
     pub(super) started_ms: u64,
+    /// It could not be started.
+    pub(super) is_stillborn: bool,
     end: watch::Sender<Option<End>>,
 }
 
@@ -59,8 +61,9 @@ pub(crate) struct End {
 }
 
 impl Command {
-    fn new(exec: u64, text: String, background: bool, started_ms: u64) -> Arc<Command> {
-        Arc::new(Command { exec, text, background, started_ms, end: watch::Sender::new(None) })
+    fn new(exec: u64, text: String, background: bool, started_ms: u64, is_stillborn: bool) -> Arc<Command> {
+        let end = watch::Sender::new(None);
+        Arc::new(Command { exec, text, background, started_ms, is_stillborn, end })
     }
 
     /// Its number in the box.
@@ -163,7 +166,7 @@ impl Commands {
         };
         let background = spec.background;
         let exec = self.exec(sandbox, spec).await?;
-        let command = Command::new(exec.id(), text, background, now_ms());
+        let command = Command::new(exec.id(), text, background, now_ms(), exec.is_stillborn());
         locked(&self.known).by_id.insert(id.to_owned(), command.clone());
         Ok((command, exec))
     }
@@ -182,7 +185,7 @@ impl Commands {
     /// Takes up a command that was started before this server was.
     async fn adopt(&self, sandbox: &Sandbox, id: &str, info: ExecInfo) -> Result<Arc<Command>, Error> {
         let text = info.command.last().cloned().unwrap_or_default();
-        let command = Command::new(info.exec, text, info.background, info.started_ms);
+        let command = Command::new(info.exec, text, info.background, info.started_ms, false);
         let exec = match &info.state {
             ExecState::Ended(report) => {
                 command.has_ended(End::of(report, info.started_ms + report.wall_us / 1000));

@@ -74,6 +74,9 @@ async fn make(Files(sandbox): Files, Body(wanted): Body<BTreeMap<String, Permiss
 async fn remove(Files(sandbox): Files, query: Query) -> Answer<Empty> {
     for path in files::paths(&query)? {
         let path = absolute(&sandbox, &path).await?;
+        if path == "/" {
+            return Err(bad("INVALID_FILE", "the root of a sandbox cannot be removed; delete the sandbox"));
+        }
         gone(sandbox.remove_file(&path, true).await)?;
     }
     Ok(Empty)

@@ -107,7 +107,13 @@ fn range(text: &str, size: u64) -> Option<Result<Range<u64>, ()>> {
 
 /// A name for the caller's side; letters that a header cannot have are written by their numbers.
 fn disposition(name: &str) -> String {
-    let plain: String = name.chars().filter(|c| c.is_ascii_graphic() && !"\"\\%".contains(*c)).collect();
+    let plain: String = name
+        .chars()
+        .map(|c| match c {
+            ' '..='~' if !"\"\\%".contains(c) => c,
+            _ => '_',
+        })
+        .collect();
     let coded: String =
         form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20");
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{coded}")

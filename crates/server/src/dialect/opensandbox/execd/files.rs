@@ -7,6 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use glasshouse_sandbox::{ErrorKind, FileKind, FileStat, Sandbox};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -226,9 +227,10 @@ async fn give(sandbox: &Sandbox, path: &str, owner: Option<String>, group: Optio
 /// Search for files by their names
 #[utoipa::path(get, path = "/files/search", tag = "files", params(
     ("path" = String, Query, description = "Where"),
-    ("pattern" = Option<String>, Query, description = "`*`, `?`, `[a-z]`, `{a,b}`; all files without a word"),
+    ("pattern" = Option<String>, Query, description = "`*`, `**`, `?`, `[a-z]`, `{a,b}`, for their names; all files without a word"),
 ), responses(
-    (status = 200, description = "Files, and nothing else", body = Vec<FileInfo>),
+    (status = 200, description = "Files and links, and no directories", body = Vec<FileInfo>),
+    (status = 400, description = "That is no pattern", body = ErrorResponse),
     (status = 404, description = "There is no such directory", body = ErrorResponse),
 ))]
 async fn search(Files(sandbox): Files, query: Query) -> Answer<Json<Vec<FileInfo>>> {
@@ -236,9 +238,14 @@ async fn search(Files(sandbox): Files, query: Query) -> Answer<Json<Vec<FileInfo
     let root = query.get("path").filter(|path| !path.is_empty()).ok_or_else(|| missing("path"))?;
     let root = absolute(sandbox, root).await?;
     let pattern = query.get("pattern").filter(|pattern| !pattern.is_empty()).unwrap_or("**");
-    sandbox.stat(&root, true).await.map_err(fault)?;
-    let wanted = |stat: &FileStat| stat.kind == FileKind::File && tree::matches(pattern, &stat.name);
-    let found = tree::walk(sandbox, &root, u64::MAX, wanted).await?;
+    let pattern = tree::Pattern::of(pattern)?;
+    let stat = sandbox.stat(&root, true).await.map_err(fault)?;
+    // A link to a file is one of those that are listed, and none is followed.
+    let wanted = |stat: &FileStat| stat.kind != FileKind::Directory && pattern.fits(&stat.name);
+    let found = match stat.kind {
+        FileKind::Directory => tree::walk(sandbox, &root, u64::MAX, wanted).await?,
+        _ => Some(tree::Entry { path: root, stat }).into_iter().filter(|entry| wanted(&entry.stat)).collect(),
+    };
     let accounts = Accounts::of(sandbox).await;
     Ok(Json(found.into_iter().map(|entry| view(entry.path, &entry.stat, &accounts)).collect()))
 }
@@ -269,11 +276,9 @@ async fn replace(
             return Err(failed(format!("{path} is larger than {TEXT_BYTES} bytes")));
         }
         let bytes = sandbox.read_file(&path, 0, None).await.map_err(fault)?;
-        let text = String::from_utf8(bytes).map_err(|_| failed(format!("{path} is no text")))?;
-        let replaced_count = text.matches(&item.old).count();
+        let (bytes, replaced_count) = replaced(&bytes, item.old.as_bytes(), item.new.as_bytes());
         if replaced_count > 0 {
-            let text = text.replace(&item.old, &item.new);
-            sandbox.write_file(&path, text.as_bytes(), Some(stat.mode & 0o7777)).await.map_err(fault)?;
+            sandbox.write_file(&path, &bytes, Some(stat.mode & 0o7777)).await.map_err(fault)?;
         }
         counts.insert(asked, ReplaceFileContentResult { replaced_count });
     }
@@ -281,6 +286,18 @@ async fn replace(
         Some("true" | "1") => Json(counts).into_response(),
         _ => Empty.into_response(),
     })
+}
+
+/// Bytes with all places of some of them replaced, and how many those were. Files need not be text.
+fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, usize) {
+    let (mut made, mut from, mut count) = (Vec::with_capacity(bytes.len()), 0, 0);
+    for at in memmem::find_iter(bytes, old) {
+        made.extend_from_slice(&bytes[from..at]);
+        made.extend_from_slice(new);
+        (from, count) = (at + old.len(), count + 1);
+    }
+    made.extend_from_slice(&bytes[from..]);
+    (made, count)
 }
 
 /// The paths of a query.
@@ -304,7 +321,20 @@ pub(super) async fn absolute(sandbox: &Sandbox, path: &str) -> Answer<String> {
         return Err(bad("INVALID_FILE", "a path is empty"));
     }
     let path = expand(sandbox, path).await?;
-    Ok(if path.starts_with('/') { path } else { tree::join(&sandbox.info().cwd, &path) })
+    Ok(cleaned(&if path.starts_with('/') { path } else { tree::join(&sandbox.info().cwd, &path) }))
+}
+
+/// A whole path as it is shortest, by its words alone: as callers know it, `..` takes the name before it away.
+fn cleaned(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// Makes the directories above a path.

@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::fault::{Answer, Fault};
+use super::fault::{self as faults, Answer, Fault, Said};
 use super::model::ErrorResponse;
 use super::rooms::Room;
 use super::{Service, proxy};
@@ -65,6 +65,17 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(isolate))
         .routes(routes!(isolated_sessions))
         .route("/v1/isolated/session/{*rest}", any(isolated))
+        .layer(axum::middleware::map_response(in_our_words))
+}
+
+/// What is wrong with a request has another word here than in the lifecycle.
+async fn in_our_words(response: Response) -> Response {
+    match response.extensions().get::<Said>() {
+        Some(said) if said.code == faults::INVALID => {
+            Fault::new(response.status(), "INVALID_REQUEST_BODY", said.message.clone()).into_response()
+        }
+        _ => response,
+    }
 }
 
 /// What is done to files: as the box's user, or as any other.

@@ -69,6 +69,12 @@ pub(super) fn put_end(piece: &mut Vec<u8>, report: &ExitReport) {
     }
 }
 
+/// The last event of a command that could not be started.
+pub(super) fn put_failure(piece: &mut Vec<u8>, why: String) {
+    let error = Failure { ename: "CommandExecError".into(), evalue: why.clone(), traceback: vec![why] };
+    put(piece, Event { kind: "error", error: Some(error), ..Event::default() });
+}
+
 /// The exit code that the protocol has for an end: -1 for all that was killed.
 pub(super) fn exit_code(exit: &Exit) -> Option<i32> {
     match exit {
