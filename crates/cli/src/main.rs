@@ -6,6 +6,7 @@ mod command;
 mod duration;
 mod engine;
 mod escape;
+mod finished;
 mod home;
 mod login;
 mod number;

@@ -66,6 +66,7 @@ pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
     json!({
         "id": snapshot.id,
         "name": snapshot.name,
+        "label": snapshot.label,
         "from": snapshot.from,
         "image": snapshot.image.to_string(),
         "created_ms": snapshot.created_ms,

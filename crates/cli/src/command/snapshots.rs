@@ -78,7 +78,7 @@ pub(super) fn damaged(id: &str) -> String {
 fn row(snapshot: &SnapshotInfo) -> Vec<String> {
     vec![
         snapshot.id.clone(),
-        snapshot.name.clone().or_else(|| task(snapshot)).unwrap_or_default(),
+        snapshot.known_as().map(str::to_owned).or_else(|| task(snapshot)).unwrap_or_default(),
         snapshot.from.clone(),
         snapshot.image.to_string(),
         snapshot.method.name().to_owned(),

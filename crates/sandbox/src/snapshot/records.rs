@@ -95,6 +95,11 @@ pub struct SnapshotInfo {
 }
 
 impl SnapshotInfo {
+    /// What people know it by: its name, or what whoever took it calls it.
+    pub fn known_as(&self) -> Option<&str> {
+        self.name.as_deref().or(self.label.as_deref())
+    }
+
     /// What was not on the disk when the host went down may be anything.
     pub(crate) fn check_durable(&self) -> Result<()> {
         if self.durable || self.boot == boot() {

@@ -31,7 +31,7 @@ fn snapshot(one: &SnapshotInfo, all: &[SnapshotInfo]) -> Value {
         other.id != one.id && (other.chain.len() < one.chain.len() || older)
     };
     json!({
-        "id": one.id, "name": one.name, "from": one.from, "createdMs": one.created_ms,
+        "id": one.id, "name": one.known_as(), "from": one.from, "createdMs": one.created_ms,
         "image": one.image.to_string(), "processes": one.processes, "durable": one.durable,
         "parent": below(&one.chain, all.iter().filter(before)),
     })

@@ -72,7 +72,7 @@ async fn list_snapshots(
     let mut found = service.house.snapshots().await?;
     found.retain(|snapshot| {
         let fits =
-            of.is_none_or(|of| of == snapshot.from) && (named.is_none() || named == known_as(snapshot));
+            of.is_none_or(|of| of == snapshot.from) && (named.is_none() || named == snapshot.known_as());
         // States after steps belong to their boxes, and not to callers.
         ready && fits && snapshot.step.is_none() && may_see_snapshot(&service, &caller, &snapshot.id)
     });
@@ -124,11 +124,6 @@ fn name_of(name: Option<String>) -> Answer<Option<String>> {
     }
 }
 
-/// What callers know it by: their own text, or the name that it was given here by hand.
-fn known_as(snapshot: &SnapshotInfo) -> Option<&str> {
-    snapshot.label.as_deref().or(snapshot.name.as_deref())
-}
-
 /// There is no such snapshot.
 pub(super) fn unknown(id: &str) -> Fault {
     Fault::new(StatusCode::NOT_FOUND, "SNAPSHOT::NOT_FOUND", format!("there is no snapshot {id}"))
@@ -153,6 +148,6 @@ fn view(snapshot: SnapshotInfo) -> Snapshot {
         message: Some(format!("made in {} µs", snapshot.took_us)),
         last_transition_at: Some(created_at.clone()),
     };
-    let name = known_as(&snapshot).map(str::to_owned);
+    let name = snapshot.known_as().map(str::to_owned);
     Snapshot { id: snapshot.id, sandbox_id: snapshot.from, name, status, created_at }
 }
