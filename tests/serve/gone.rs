@@ -33,13 +33,19 @@ fn a_box_that_nobody_waits_for_is_made_to_the_end_or_not_at_all() {
     let server = Server::new();
     let wanted = json!({ "image": { "uri": "host" }, "timeout": 600, "entrypoint": ["sh", "-c", "exec sleep 1000000"] });
     const CALLS: usize = 12;
+    let in_flight = |count: usize| {
+        server.get("/metrics").text().contains(&format!("glasshouse_requests_in_flight {count}\n"))
+    };
     for n in 0..CALLS {
-        let json = [("content-type", "application/json")];
-        let stream = server.open("POST", "/v1/sandboxes", &json, wanted.to_string().as_bytes());
-        // What was never begun is nobody's affair: one that asks for this, and one that is made or was already.
-        while !server.get("/metrics").text().contains("glasshouse_requests_in_flight 2\n")
-            && audited(&server, "POST", "/v1/sandboxes", 0).len() <= n
-        {}
+        // None but the one that asks for this: what comes next is not taken for one before it.
+        while !in_flight(1) {}
+        let name = format!("call-{n}");
+        let headers = [("content-type", "application/json"), ("x-request-id", name.as_str())];
+        let stream = server.open("POST", "/v1/sandboxes", &headers, wanted.to_string().as_bytes());
+        let is_on_record =
+            || audited(&server, "POST", "/v1/sandboxes", 0).iter().any(|call| call["request_id"] == name);
+        // What was never begun is nobody's affair: it is made, or was already.
+        while !in_flight(2) && !is_on_record() {}
         stream.shutdown(Shutdown::Both).unwrap();
     }
     let calls = audited(&server, "POST", "/v1/sandboxes", CALLS);

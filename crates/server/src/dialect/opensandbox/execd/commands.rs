@@ -12,19 +12,19 @@ use glasshouse_sandbox::{
     Error, ErrorKind, Exec, ExecEvent, ExecInfo, ExecSpec, ExecState, Exit, ExitReport, OutputStream,
     Program, Sandbox,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::environment;
 use super::stream::{self, Event, Lines};
 use crate::clock::now_ms;
 use crate::limits::{COMMANDS_KEPT, OUTPUT_PIECES, PIECE_BYTES, PING};
 
-/// The commands of one box.
-#[derive(Debug, Default)]
+/// The commands of one box. Copies are the same.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Commands {
     known: Arc<Mutex<Known>>,
     /// The box has had a file of variables, which has to be read for each of them.
-    variables: AtomicBool,
+    variables: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -111,9 +111,7 @@ impl Commands {
         id: &str,
         spec: ExecSpec,
     ) -> Result<Arc<Command>, Error> {
-        let (command, exec) = self.begin(sandbox, id, spec).await?;
-        tokio::spawn(follow(exec, command.clone(), self.known.clone(), id.to_owned(), None));
-        Ok(command)
+        self.begin_and_follow(sandbox, id, spec, None).await
     }
 
     /// Starts a command. Pieces of the stream of its events come from what is given back; whether somebody takes them or not,
@@ -124,10 +122,31 @@ impl Commands {
         id: &str,
         spec: ExecSpec,
     ) -> Result<mpsc::Receiver<Bytes>, Error> {
-        let (command, exec) = self.begin(sandbox, id, spec).await?;
         let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
-        tokio::spawn(follow(exec, command, self.known.clone(), id.to_owned(), Some(pieces)));
+        self.begin_and_follow(sandbox, id, spec, Some(pieces)).await?;
         Ok(receiver)
+    }
+
+    /// Both in one task: a caller who goes away in this moment does not take the command with him.
+    async fn begin_and_follow(
+        &self,
+        sandbox: &Sandbox,
+        id: &str,
+        spec: ExecSpec,
+        pieces: Option<mpsc::Sender<Bytes>>,
+    ) -> Result<Arc<Command>, Error> {
+        let (commands, sandbox, id) = (self.clone(), sandbox.clone(), id.to_owned());
+        let (begun, wait) = oneshot::channel();
+        tokio::spawn(async move {
+            match commands.begin(&sandbox, &id, spec).await {
+                Ok((command, exec)) => {
+                    let _ = begun.send(Ok(command.clone()));
+                    follow(exec, command, commands.known, id, pieces).await;
+                }
+                Err(e) => drop(begun.send(Err(e))),
+            }
+        });
+        wait.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Failed, "the command was lost sight of")))
     }
 
     /// Whether commands of this box have to be given variables that a file names.

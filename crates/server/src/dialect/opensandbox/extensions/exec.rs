@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glasshouse_sandbox::{ExecOutput, Kept};
+use glasshouse_sandbox::{Error, ExecOutput, Kept};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -74,11 +74,11 @@ pub(super) async fn run(room: &Room, request: RunCommandRequest) -> Answer<ExecR
         ));
     }
     let spec = spec_of(room, request, &random::hex()?).await?;
-    let exec = room.commands.exec(&room.sandbox, spec).await?;
+    let (commands, sandbox) = (room.commands.clone(), room.sandbox.clone());
     // In a task of its own: a caller who goes away takes this request with him, and not the command.
-    let output = tokio::spawn(exec.collect()).await;
+    let output = tokio::spawn(async move { Ok(commands.exec(&sandbox, spec).await?.collect().await) });
     let lost = |_| Fault::internal("the command was lost sight of");
-    output.map_err(lost).map(|output| told(&output))
+    output.await.map_err(lost)?.map(|output| told(&output)).map_err(|e: Error| e.into())
 }
 
 pub(super) fn told(output: &ExecOutput) -> ExecResponse {
