@@ -161,7 +161,7 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
 /// What programs of each language do at their end, or to what they find, and what comes of it.
 #[test]
 fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
-    let programs: [(&str, &str, i32, &str, &str); 12] = [
+    let programs: [(&str, &str, i32, &str, &str); 14] = [
         ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
         ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
         ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
@@ -172,6 +172,21 @@ fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
         ("python", "import sys\nsys.exit('text')", 1, "", "text\n"),
         ("python", "\u{feff}print(1)", 0, "1\n", ""),
         ("python", "raise ValueError('\\ud800 x')", 1, "", "ValueError: \\ud800 x"),
+        // What has every attribute has no shapes, and what fails to say so has none.
+        (
+            "python",
+            "import unittest.mock as m\nx = m.MagicMock(); x.__repr__ = lambda self: 'mock'; x",
+            0,
+            "mock\n",
+            "",
+        ),
+        (
+            "python",
+            "class A:\n  def __getattr__(self, name): raise RuntimeError(name)\n  def __repr__(self): return 'a'\nA()",
+            0,
+            "a\n",
+            "",
+        ),
         ("bash", "trap 'echo bye' EXIT; echo hi; exit 4", 4, "hi\nbye\n", ""),
         ("bash", "set -e; echo a; false; echo b", 1, "a\n", ""),
     ];
@@ -184,6 +199,19 @@ fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
         }
         let (code, _, stderr) = house.run(&["run", "--lang", "python", "f.py", "--json"]);
         assert!(code == 125 && stderr.contains("options come before it"), "{code} {stderr}");
+    });
+}
+
+#[test]
+fn a_shell_whose_input_ends_at_once_ends() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        for _ in 0..6 {
+            let mut shell = house.glass(&["shell", &id]);
+            let output = shell.stdin(Stdio::null()).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        }
+        assert_eq!(house.run(&["kill", &id]).0, 0);
     });
 }
 

@@ -217,6 +217,23 @@ fn a_command_in_the_background_that_cannot_start_says_so() {
 }
 
 #[test]
+fn a_context_begins_where_it_is_told_to_and_lines_of_a_shell_are_remembered() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let wanted = json!({ "language": "python", "cwd": "/var" });
+    let context = server.send("POST", &execd(&id, "/code/context"), &wanted).json();
+    let run = |code: &str, context: &Value| {
+        let events =
+            server.send("POST", &execd(&id, "/code"), &json!({ "code": code, "context": context })).events();
+        texts(&events, "stdout").join("\n")
+    };
+    assert_eq!(run("import os; print(os.getcwd())", &context), "/var");
+    let lines = json!({ "language": "command" });
+    assert_eq!(run("x=6", &lines), "");
+    assert_eq!(run("echo $((x * 7))", &lines), "42");
+}
+
+#[test]
 fn what_makes_no_sense_is_told_in_the_words_of_execd() {
     let server = Server::new();
     let id = server.create(json!({}));
