@@ -22,6 +22,7 @@ on_every_runtime!(
     await_works_at_the_top,
     sys_exit_ends_the_run_and_not_the_context,
     an_interrupt_ends_the_run_and_not_the_context,
+    an_interrupt_that_is_lost_is_said_again_and_one_that_is_heard_is_not,
     a_deadline_interrupts_first,
     what_ignores_the_interrupt_is_killed_and_its_context_lost,
     a_killed_run_is_interrupted_first,
@@ -310,6 +311,41 @@ async fn an_interrupt_ends_the_run_and_not_the_context(sandbox: &Sandbox) {
     // Nothing runs, so there is nothing that it could end.
     sandbox.interrupt_context(&context.id).await.unwrap();
     assert_eq!(value(sandbox, &context, "1").await, "1");
+}
+
+/// Python does not look whether it was interrupted before what it waits for is over, if it was just about to wait.
+async fn an_interrupt_that_is_lost_is_said_again_and_one_that_is_heard_is_not(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let lost = "import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [2])
+print('on')
+signal.sigwait([2])
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])
+time.sleep(1000)";
+    // A program that the code has forked hears it as well, and says so to nobody.
+    let heard = "import os, time
+reads, writes = os.pipe()
+child = os.fork()
+try:
+    if child:
+        os.read(reads, 1)
+        print('on')
+    else:
+        os.write(writes, b'.')
+    while True: pass
+except KeyboardInterrupt:
+    time.sleep(1.5)
+    if child == 0:
+        os._exit(7)
+    print('cleared up', os.waitpid(child, 0)[1] >> 8)";
+    let mut outputs = Vec::new();
+    for code in [lost, heard] {
+        let exec = start(sandbox, &context, CodeSpec::new(code)).await;
+        sandbox.interrupt_context(&context.id).await.unwrap();
+        outputs.push(within(code, exec.collect()).await);
+    }
+    assert_eq!(error(&outputs[0]).name, "KeyboardInterrupt", "{:?}", outputs[0]);
+    assert_eq!(outputs[1].stdout.bytes, b"cleared up 7\n", "{:?}", outputs[1]);
 }
 
 async fn a_deadline_interrupts_first(sandbox: &Sandbox) {

@@ -16,15 +16,17 @@
 //!
 //! The words on the line, a line each. From us: the driver's source, once, then `run N`; with `whole` behind it, it is done
 //! when nothing is left that the code waits for. From the driver: `hello VERSION`,
-//! `begun N`, `done N CODE`, and `broken WHY` if it is of no use any more. Whatever else it says, or more than a line's length
+//! `begun N`, `heard N`, `done N CODE`, and `broken WHY` if it is of no use any more. Whatever else it says, or more than a line's length
 //! without an end, ends it: it is as hostile as the code that it runs.
 //!
 //! A run is interrupted by SIGINT to the interpreter's group, as a terminal does it, so that what the code waits for is
 //! interrupted, too. It must hit this run and no other, so it is kept until the driver says that the run has begun, which a
 //! driver does when it would listen; and a driver that is between two runs does not. Node.js may lose a signal, and may die
 //! of one; its driver is told `interrupt N` as well, listens in a thread of its own, and stays deaf to the signal. `glass-kernel`
-//! is told nothing else: its kernel is in a group of its own, and is told as its kernelspec says. A program that Bash or Node.js starts in just that moment does not hear of it, and they wait for it: so it is said again until it
-//! has helped. Python needs no second word: it does not wait on.
+//! is told nothing else: its kernel is in a group of its own, and is told as its kernelspec says. A program that Bash or Node.js
+//! starts in just that moment does not hear of it, and they wait for it: so it is said again until it has helped. Python may be
+//! just about to wait, and then does not look before that is over; it is told again until it says `heard N`, for code that has heard
+//! it may be clearing up.
 //!
 //! For a run, the driver is given pipes for stdin, stdout, stderr and results, and the code, and puts the first three where
 //! its own are. So what C code and programs write that it starts comes as well, as it is written, and belongs to the run
@@ -56,6 +58,8 @@ const WHY_CHARS_MAX: usize = 500;
 /// How long code is given to end before it is interrupted again, and how often it is.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
 const INTERRUPTS_MAX: u32 = 50;
+/// The same for Python, whose code may have put its own handler where the driver's was, which then cannot say that it has heard.
+const INTERRUPTS_MAX_PYTHON: u32 = 3;
 /// Where the pipes of a run have names, where they need them.
 const NAMED_DIR: &str = "/dev/shm";
 
@@ -138,6 +142,8 @@ pub(crate) struct Process {
 pub(crate) enum Word {
     Hello(String),
     Begun(u64),
+    /// Its code was interrupted, and knows it.
+    Heard(u64),
     Done {
         exec: u64,
         code: i32,
@@ -202,8 +208,12 @@ impl Context {
     /// Interrupts what runs in it.
     pub(crate) fn interrupt(&mut self) {
         let (State::Busy(exec), Some(process)) = (&self.state, self.process.as_mut()) else { return };
-        let hears_once = matches!(self.spec.language, Language::Python | Language::Jupyter);
-        process.again = (!hears_once).then(|| (Instant::now() + INTERRUPT_AGAIN, INTERRUPTS_MAX));
+        let times = match self.spec.language {
+            Language::Jupyter => None,
+            Language::Python => Some(INTERRUPTS_MAX_PYTHON),
+            Language::Javascript | Language::Typescript | Language::Bash => Some(INTERRUPTS_MAX),
+        };
+        process.again = times.map(|times| (Instant::now() + INTERRUPT_AGAIN, times));
         // One that cannot be told is about to end, or the kill that follows will find it.
         let _ = process.interrupt(*exec, self.spec.language);
     }
@@ -266,12 +276,12 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
     (spec, driver)
 }
 
-/// The command that starts a kernel of Jupyter's, and what speaks with it.
 /// What is said of code that is a whole program, to drivers that can wait for what it has begun.
 fn whole(code: &Code) -> &'static str {
     if code.whole && code.language != Language::Jupyter { " whole" } else { "" }
 }
 
+/// The command that starts a kernel of Jupyter's, and what speaks with it.
 fn kernel_command(spec: &ContextSpec) -> ExecSpec {
     let kernel = spec.interpreter.clone().unwrap_or_else(|| "python3".to_owned());
     ExecSpec {
@@ -457,6 +467,11 @@ impl Process {
         std::mem::take(&mut self.interrupt_due)
     }
 
+    /// It need not be interrupted again.
+    pub(crate) fn has_heard(&mut self) {
+        self.again = None;
+    }
+
     /// It has done what it was handed.
     pub(crate) fn is_done(&mut self) {
         self.named = None;
@@ -534,6 +549,7 @@ impl Word {
                 Word::Broken(rest.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect())
             }
             "begun" => Word::Begun(rest.parse().ok()?),
+            "heard" => Word::Heard(rest.parse().ok()?),
             "done" => {
                 let (exec, code) = rest.split_once(' ')?;
                 Word::Done {
@@ -554,6 +570,7 @@ mod tests {
     fn only_words_that_mean_something_are_taken() {
         assert_eq!(Word::parse("hello 3.11.7"), Some(Word::Hello("3.11.7".into())));
         assert_eq!(Word::parse("begun 7"), Some(Word::Begun(7)));
+        assert_eq!(Word::parse("heard 7"), Some(Word::Heard(7)));
         assert_eq!(Word::parse("done 7 3"), Some(Word::Done { exec: 7, code: 3 }));
         assert_eq!(Word::parse("broken it is"), Some(Word::Broken("it is".into())));
         for line in [

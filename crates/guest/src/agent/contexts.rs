@@ -335,6 +335,7 @@ impl Agent {
                         context.interrupt();
                     }
                 }
+                (Word::Heard(exec), State::Busy(busy)) if exec == *busy => process.has_heard(),
                 (Word::Done { exec, code }, State::Busy(busy)) if exec == *busy => {
                     let cpu = process.cpu(self.tracker.cpu_us(&process.mark));
                     let peak_bytes = process.peak_bytes();

@@ -19,7 +19,7 @@ def drive(wait=None):
     compile_, eval_, dict_, hasattr_, getattr_, bytes_ = compile, eval, dict, hasattr, getattr, bytes
     close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
     callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
-    SyntaxError_, UnicodeError_ = SyntaxError, UnicodeError
+    SyntaxError_, UnicodeError_, OSError_ = SyntaxError, UnicodeError, OSError
     bytearray_, tuple_, range_ = bytearray, tuple, range
     try:
         from _json import encode_basestring_ascii as quoted
@@ -36,6 +36,7 @@ def drive(wait=None):
 
     class State:
         running = False     # whether an interrupt is meant for somebody
+        exec_id = 0         # for whom
         results = -1        # where results go
         shown = 0           # figures that were shown and must not be shown again
         loop = None
@@ -43,6 +44,12 @@ def drive(wait=None):
 
     def interrupted(number, frame):
         if State.running:
+            # A fork of the code's hears it too, and does not speak for us.
+            if getpid() == own_pid:
+                try:
+                    line.sendall(b'heard %d\n' % State.exec_id)
+                except OSError_:
+                    pass
             raise KeyboardInterrupt_
 
     # Results.
@@ -490,7 +497,7 @@ def drive(wait=None):
         for target, descriptor in enumerate_((stdin, stdout, stderr)):
             dup2(descriptor, target)
             close(descriptor)
-        State.results = results
+        State.results, State.exec_id = results, exec_id
         fresh()
         try:
             status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
