@@ -94,7 +94,7 @@ impl Dice {
     }
 
     /// Fisher and Yates. The slight bias of the remainder is of no account for a few dozen places.
-    pub(crate) fn shuffle(&mut self, order: &mut [usize]) {
+    pub(crate) fn shuffle<T>(&mut self, order: &mut [T]) {
         for last in (1..order.len()).rev() {
             let other = (self.next() % (last as u64 + 1)) as usize;
             order.swap(last, other);

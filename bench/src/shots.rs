@@ -1,12 +1,14 @@
 //! `glass-bench shots`: how many Python programs a second run once, each in full isolation, beside bare `python3` processes.
 //!
-//! The programs are those of HumanEval: prompt, canonical solution, and the test that has to pass. Both sides run all of them, as many
-//! at once, in rounds in shuffled order. Ours have a box each that was reset before, and what each of them does is recorded.
+//! The programs are those of HumanEval: prompt, canonical solution, and the test that has to pass. All sides run all of them, as many
+//! at once, in rounds in shuffled order. Ours have a box each that was reset before, and what each of them does is recorded. The third
+//! side has no walls and keeps no record: it forks a warm Python for each program, which is the least that anybody can do.
 
 use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -22,12 +24,32 @@ use crate::{machine, stage};
 const ROUNDS: usize = 5;
 /// The system's own: the packages were installed with it.
 const PYTHON: &str = "/usr/bin/python3";
+/// What a warm Python loads where nobody has said what, as ours does.
+const USUAL: &[&str] = &[
+    "bisect",
+    "collections",
+    "copy",
+    "datetime",
+    "functools",
+    "heapq",
+    "itertools",
+    "json",
+    "linecache",
+    "math",
+    "operator",
+    "random",
+    "re",
+    "string",
+    "tempfile",
+    "traceback",
+    "typing",
+];
 /// Where the packages are in a box.
 const PACKAGES: &str = "/packages";
 
 const HELP: &str = "\
 glass-bench shots --problems FILE [--packages DIR] [--rounds N] [--jobs N] [--home DIR] [--alone]: programs of HumanEval, each run once, in a
-box that was reset before, beside bare python3 processes
+box that was reset before, beside bare python3 processes and forks of a warm one
 
   --problems FILE   its problems, a line of JSON each; tests/mutation/run says where they are
   --packages DIR    and a second time, where each program imports numpy and pandas, which DIR has (site-packages)
@@ -143,7 +165,7 @@ async fn measure(asked: &Asked, interrupt: &Interrupt) -> Result<Vec<String>> {
     Ok([vec![head, String::new()], table(&header, &rows)].concat())
 }
 
-/// Both sides, round by round.
+/// All sides, round by round.
 async fn compare(
     asked: &Asked,
     load: &Load,
@@ -153,38 +175,53 @@ async fn compare(
 ) -> Result<Vec<Vec<String>>> {
     let shots = shots(asked, load, house)?;
     let mut dice = Dice(1);
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let mut ran: [Vec<Ran>; 3] = Default::default();
     // The first round of each is for their caches and boxes.
     for round in 0..=asked.rounds {
-        let mut sides = [0, 1];
+        let mut sides = Side::ALL;
         dice.shuffle(&mut sides);
-        for is_ours in sides.map(|side| side == 0) {
+        for side in sides.into_iter().filter(|side| !asked.alone || *side == Side::Ours) {
             interrupt.check().await?;
-            if asked.alone && !is_ours {
-                continue;
-            }
-            let ran = match is_ours {
-                true => in_boxes(&shots, load, asked.jobs).await?,
-                false => as_processes(load, asked.jobs, dir)?,
+            let took = match side {
+                Side::Ours => in_boxes(&shots, load, asked.jobs).await?,
+                Side::Bare => as_processes(load, asked.jobs, dir)?,
+                Side::Forks => as_forks(load, asked.jobs, dir)?,
             };
             if round > 0 {
-                if is_ours { &mut ours } else { &mut bare }.push(ran);
+                ran[side as usize].push(took);
             }
         }
     }
     shots.close().await?;
     let count = load.programs.len();
+    let rows: Vec<_> = Side::ALL.iter().map(|side| row(side.name(), &ran[*side as usize], count)).collect();
     if asked.alone {
-        return Ok(vec![row("glasshouse, each in a box that was reset", &ours, count)]);
+        return Ok(rows.into_iter().take(1).collect());
     }
-    let (ours_rate, bare_rate) = (median(&ours, count), median(&bare, count));
-    let ratio = ours_rate / bare_rate;
-    let verdict = if ratio >= load.goal { "met" } else { "missed" };
-    Ok(vec![
-        row("glasshouse, each in a box that was reset", &ours, count),
-        row("python3 FILE, a bare process", &bare, count),
-        vec![format!("  ratio: {ratio:.2} ×, {verdict}")],
-    ])
+    let [ours, bare, forks] = ran.map(|ran| median(&ran, count));
+    let verdict = if ours / bare >= load.goal { "met" } else { "missed" };
+    let ratio = format!("  ratio: {:.2} ×, {verdict}; without any walls {:.2} ×", ours / bare, forks / bare);
+    Ok(rows.into_iter().chain([vec![ratio]]).collect())
+}
+
+/// Who runs the programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Bare,
+    Forks,
+}
+
+impl Side {
+    const ALL: [Side; 3] = [Side::Ours, Side::Bare, Side::Forks];
+
+    fn name(self) -> &'static str {
+        match self {
+            Side::Ours => "glasshouse, each in a box that was reset",
+            Side::Bare => "python3 FILE, a bare process",
+            Side::Forks => "a fork of a warm python3, no walls",
+        }
+    }
 }
 
 fn shots(asked: &Asked, load: &Load, house: &Sandboxes) -> Result<Shots> {
@@ -222,30 +259,67 @@ async fn in_boxes(shots: &Shots, load: &Load, jobs: usize) -> Result<Ran> {
 }
 
 fn as_processes(load: &Load, jobs: usize, dir: &Path) -> Result<Ran> {
+    side_by_side(load, jobs, dir, |next| {
+        let mut passed = 0;
+        while let Some(file) = next() {
+            let output = python(load, dir).arg(file).output().context("cannot start python3")?;
+            passed += usize::from(output.status.success() && output.stdout == b"passed\n");
+        }
+        Ok(passed)
+    })
+}
+
+/// Each by a fork of one that waits, of which there is one for each that runs at once.
+fn as_forks(load: &Load, jobs: usize, dir: &Path) -> Result<Ran> {
+    side_by_side(load, jobs, dir, |next| {
+        let mut command = python(load, dir);
+        command.args(["-c", include_str!("forks.py")]).args(USUAL).args(&load.imports);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = command.spawn().context("cannot start python3")?;
+        let ends = server.stdin.take().zip(server.stdout.take());
+        let (mut tell, answers) = ends.context("python3 has no pipes")?;
+        let mut answers = BufReader::new(answers);
+        let mut passed = 0;
+        while let Some(file) = next() {
+            writeln!(tell, "{}", file.display()).context("cannot tell python3 of a program")?;
+            let mut status = String::new();
+            answers.read_line(&mut status).context("python3 does not say how a program ended")?;
+            passed += usize::from(status == "0\n");
+        }
+        drop(tell);
+        server.wait().context("cannot wait for python3")?;
+        Ok(passed)
+    })
+}
+
+/// Python outside any box.
+fn python(load: &Load, dir: &Path) -> Command {
+    let mut command = Command::new(PYTHON);
+    command.current_dir(dir).stdin(Stdio::null()).env_remove("PYTHONPATH");
+    if let Some(packages) = &load.packages {
+        command.env("PYTHONPATH", packages);
+    }
+    command
+}
+
+/// Runs all programs from files, by so many threads, each of which takes the next one until there is none, and counts those that passed.
+fn side_by_side(
+    load: &Load,
+    jobs: usize,
+    dir: &Path,
+    work: impl Fn(&dyn Fn() -> Option<PathBuf>) -> Result<usize> + Sync,
+) -> Result<Ran> {
     let mut files = VecDeque::new();
     for (n, program) in load.programs.iter().enumerate() {
         let file = dir.join(format!("{n}.py"));
         std::fs::write(&file, program)?;
         files.push_back(file);
     }
-    let files = Arc::new(Mutex::new(files));
+    let files = Mutex::new(files);
     let start = Instant::now();
     let next = || files.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let one = || {
-        let mut passed = 0;
-        while let Some(file) = next() {
-            let mut command = Command::new(PYTHON);
-            command.arg(file).current_dir(dir).stdin(Stdio::null()).env_remove("PYTHONPATH");
-            if let Some(packages) = &load.packages {
-                command.env("PYTHONPATH", packages);
-            }
-            let output = command.output().context("cannot start python3")?;
-            passed += usize::from(output.status.success() && output.stdout == b"passed\n");
-        }
-        Ok::<_, anyhow::Error>(passed)
-    };
     let passed = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(one)).collect();
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(|| work(&next))).collect();
         let counts = threads.into_iter().map(|thread| match thread.join() {
             Ok(count) => count,
             Err(_) => bail!("a thread has panicked"),
