@@ -7,10 +7,8 @@
 mod tests;
 
 use std::cmp::Ordering;
-use std::iter::Peekable;
-use std::vec::IntoIter;
 
-use super::digest::merged::{Merged, same};
+use super::digest::merged::{Children, Merged, same};
 use super::index::{Entry, Index, Kind};
 use crate::error::Result;
 
@@ -83,7 +81,7 @@ pub(crate) fn diff(
     let mut path = Vec::new();
     while let Some(frame) = frames.last_mut() {
         path.truncate(frame.path_length);
-        let Some((x, y)) = frame.next() else {
+        let Some((x, y)) = frame.next()? else {
             frames.pop();
             continue;
         };
@@ -116,28 +114,30 @@ pub(crate) fn locate(chain: &[&Index], path: &[u8]) -> Result<Option<Node>> {
 pub(crate) fn entries(chain: &[&Index], path: &[u8]) -> Result<Option<Vec<Node>>> {
     let merged = Merged::with_paths(chain)?;
     match merged.node(path)? {
-        Some(node) if node.entry.kind == Kind::Directory => Ok(Some(merged.children(&node)?)),
+        Some(node) if node.entry.kind == Kind::Directory => {
+            merged.children(&node)?.collect::<Result<_>>().map(Some)
+        }
         _ => Ok(None),
     }
 }
 
 /// Two directories that are walked at once.
-struct Pair {
-    from: Peekable<IntoIter<Node>>,
-    to: Peekable<IntoIter<Node>>,
+struct Pair<'a> {
+    from: Walk<'a>,
+    to: Walk<'a>,
     /// How much of the path is theirs.
     path_length: usize,
 }
 
-impl Pair {
+impl<'a> Pair<'a> {
     /// `None`: there is nothing to walk, or both are the same.
     fn enter(
-        a: &Merged<'_>,
-        b: &Merged<'_>,
+        a: &'a Merged<'_>,
+        b: &'a Merged<'_>,
         x: Option<&Node>,
         y: Option<&Node>,
         path_length: usize,
-    ) -> Result<Option<Pair>> {
+    ) -> Result<Option<Pair<'a>>> {
         let x = x.filter(|node| node.entry.kind == Kind::Directory);
         let y = y.filter(|node| node.entry.kind == Kind::Directory);
         match (x, y) {
@@ -145,22 +145,40 @@ impl Pair {
             (Some(x), Some(y)) if same((a, x), (b, y)) == Some(true) => return Ok(None),
             _ => {}
         }
-        let list = |merged: &Merged<'_>, node: Option<&Node>| {
-            node.map_or(Ok(Vec::new()), |node| merged.children(node)).map(|list| list.into_iter().peekable())
-        };
-        Ok(Some(Pair { from: list(a, x)?, to: list(b, y)?, path_length }))
+        Ok(Some(Pair { from: Walk::along(a, x)?, to: Walk::along(b, y)?, path_length }))
     }
 
     /// The next name, on one side or on both.
-    fn next(&mut self) -> Option<(Option<Node>, Option<Node>)> {
-        let order = match (self.from.peek(), self.to.peek()) {
-            (None, None) => return None,
+    fn next(&mut self) -> Result<Option<(Option<Node>, Option<Node>)>> {
+        let order = match (&self.from.next, &self.to.next) {
+            (None, None) => return Ok(None),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(x), Some(y)) => x.entry.name.cmp(&y.entry.name),
         };
-        let from = if order.is_le() { self.from.next() } else { None };
-        let to = if order.is_ge() { self.to.next() } else { None };
-        Some((from, to))
+        let from = if order.is_le() { self.from.take()? } else { None };
+        let to = if order.is_ge() { self.to.take()? } else { None };
+        Ok(Some((from, to)))
+    }
+}
+
+/// One of them. Without a directory there is nothing to walk.
+struct Walk<'a> {
+    next: Option<Node>,
+    rest: Option<Children<'a>>,
+}
+
+impl<'a> Walk<'a> {
+    fn along(merged: &'a Merged<'_>, directory: Option<&Node>) -> Result<Walk<'a>> {
+        let rest = directory.map(|directory| merged.children(directory)).transpose()?;
+        let mut walk = Walk { next: None, rest };
+        walk.take()?;
+        Ok(walk)
+    }
+
+    /// What is next. The one after it is looked for.
+    fn take(&mut self) -> Result<Option<Node>> {
+        let after = self.rest.as_mut().and_then(Iterator::next).transpose()?;
+        Ok(std::mem::replace(&mut self.next, after))
     }
 }

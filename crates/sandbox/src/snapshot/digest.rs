@@ -19,11 +19,10 @@ mod tests;
 
 use std::fmt;
 use std::str::FromStr;
-use std::vec::IntoIter;
 
-use super::index::{Entry, Hash, Index, Kind};
+use super::index::{Entry, Hash, Index, Kind, Skimmed};
 use crate::error::{Error, ErrorKind, Result};
-use merged::{Merged, Node};
+use merged::{Children, Merged, Node};
 
 const DIRECTORY: &[u8] = b"glasshouse directory 1\n";
 const TREE: &[u8] = b"glasshouse tree 1\n";
@@ -69,7 +68,8 @@ pub(crate) fn digest(chain: &[&Index]) -> Result<Digest> {
         frames.push(Frame::new(&merged, root.clone())?);
     }
     while let Some(frame) = frames.last_mut() {
-        let Some(node) = frame.children.next() else {
+        let listing = &mut frame.listing;
+        let Some(node) = frame.children.next_directory(|other| listing.put(other))? else {
             let Some(frame) = frames.pop() else { break };
             let entry = Entry { content: frame.listing.finish(), ..frame.node.entry };
             match frames.last_mut() {
@@ -78,8 +78,8 @@ pub(crate) fn digest(chain: &[&Index]) -> Result<Digest> {
             }
             continue;
         };
-        if node.entry.kind != Kind::Directory || node.sealed().is_some() {
-            frame.listing.add(&node.entry);
+        if node.sealed().is_some() {
+            listing.add(&node.entry);
         } else {
             merged.check_depth(frames.len())?;
             frames.push(Frame::new(&merged, node)?);
@@ -91,15 +91,15 @@ pub(crate) fn digest(chain: &[&Index]) -> Result<Digest> {
 }
 
 /// A directory that is being hashed.
-struct Frame {
+struct Frame<'a> {
     node: Node,
-    children: IntoIter<Node>,
+    children: Children<'a>,
     listing: Listing,
 }
 
-impl Frame {
-    fn new(merged: &Merged<'_>, node: Node) -> Result<Frame> {
-        let children = merged.children(&node)?.into_iter();
+impl<'a> Frame<'a> {
+    fn new(merged: &'a Merged<'_>, node: Node) -> Result<Frame<'a>> {
+        let children = merged.children(&node)?;
         Ok(Frame { node, children, listing: Listing::new() })
     }
 }
@@ -129,6 +129,21 @@ impl Listing {
 
     fn add(&mut self, entry: &Entry) {
         put_line(&mut self.lines, entry);
+        self.hash_many();
+    }
+
+    /// The same of one that lies in an index.
+    fn put(&mut self, entry: &Skimmed<'_>) {
+        let Skimmed { name, kind, attributes, content, xattrs, .. } = entry;
+        self.lines.push(name.len() as u8);
+        self.lines.extend(*name);
+        self.lines.push(kind.byte());
+        self.lines.extend(*attributes);
+        put_hashes(&mut self.lines, content, *xattrs);
+        self.hash_many();
+    }
+
+    fn hash_many(&mut self) {
         if self.lines.len() > Self::LINES_MAX {
             self.hasher.update(&self.lines);
             self.lines.clear();
@@ -149,8 +164,12 @@ fn put_line(out: &mut Vec<u8>, entry: &Entry) {
     out.extend(entry.uid.to_le_bytes());
     out.extend(entry.gid.to_le_bytes());
     out.extend(entry.size.to_le_bytes());
-    out.extend(entry.content);
-    match &entry.xattrs {
+    put_hashes(out, &entry.content, entry.xattrs.as_ref());
+}
+
+fn put_hashes(out: &mut Vec<u8>, content: &Hash, xattrs: Option<&Hash>) {
+    out.extend(content);
+    match xattrs {
         Some(xattrs) => {
             out.push(1);
             out.extend(xattrs);

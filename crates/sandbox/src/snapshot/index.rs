@@ -29,10 +29,12 @@ mod stat;
 pub(super) mod tests;
 mod told;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
+pub(crate) use format::{Entries, Skimmed};
 pub(crate) use glasshouse_linux::content::{Hash, Kept, Room, content_hash, counts, next_data};
 #[cfg(test)]
 use opener::{Opener, Plain, Wanted};
@@ -289,19 +291,30 @@ impl Index {
 
     /// What a directory holds in this layer, sorted by name, whiteouts among it.
     pub(crate) fn list(&self, record: &Record) -> Result<Vec<Entry>> {
+        let entries = self.read(record)?;
+        let mut list = Vec::with_capacity(entries.about());
+        for entry in entries {
+            list.push(entry?);
+        }
+        Ok(list)
+    }
+
+    /// The same, one after the other.
+    pub(crate) fn read(&self, record: &Record) -> Result<Entries<'_>> {
         match &self.records {
             // We made it ourselves: there is nothing to check.
             Records::Memory(bytes) => {
                 let end = record.end().unwrap_or(u64::MAX) as usize;
                 let part = bytes.get(record.offset as usize..end);
-                format::decode_record(part.ok_or_else(|| damaged("a record is missing"))?, record)
+                let part = part.ok_or_else(|| damaged("a record is missing"))?;
+                Entries::new(Cow::Borrowed(part), *record)
             }
             records @ Records::File { .. } => {
                 let bytes = records.read(record.offset, record.bytes)?;
                 if format::check(&bytes) != record.check {
                     return Err(damaged("a record is not what it was when it was written"));
                 }
-                format::decode_record(&bytes, record)
+                Entries::new(Cow::Owned(bytes), *record)
             }
         }
     }

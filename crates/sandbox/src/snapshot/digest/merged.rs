@@ -13,7 +13,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::super::index::{DEPTH_MAX, Entry, Hash, Index, Kind, Record};
+use super::super::index::{DEPTH_MAX, Entries, Entry, Hash, Index, Kind, Record, Skimmed};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Directories that one walk opens. Redirects that no kernel made could lead to one place by many ways.
@@ -133,29 +133,9 @@ impl<'a> Merged<'a> {
     }
 
     /// What a directory holds, sorted by name.
-    pub(crate) fn children(&self, node: &Node) -> Result<Vec<Node>> {
-        if let [part] = node.parts.as_slice() {
-            let entries = self.list(part)?.into_iter();
-            return entries
-                .filter_map(|entry| self.join(&node.parts, (entry, 0), &mut None.into_iter()).transpose())
-                .collect();
-        }
-        let mut entries = Vec::new();
-        for (n, part) in node.parts.iter().enumerate() {
-            entries.extend(self.list(part)?.into_iter().map(|entry| (entry, n)));
-        }
-        // The parts are sorted already, so this is no more than merging them. What comes first stays first.
-        entries.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-        let mut children = Vec::with_capacity(entries.len());
-        let mut entries = entries.into_iter().peekable();
-        let mut below = Vec::new();
-        while let Some(first) = entries.next() {
-            while let Some(next) = entries.next_if(|(next, _)| next.name == first.0.name) {
-                below.push(next);
-            }
-            children.extend(self.join(&node.parts, first, &mut below.drain(..))?);
-        }
-        Ok(children)
+    pub(crate) fn children(&self, node: &Node) -> Result<Children<'_>> {
+        let lists = node.parts.iter().map(|part| self.read(part)).collect::<Result<_>>()?;
+        Ok(Children { merged: self, parts: node.parts.clone(), lists, below: Vec::new() })
     }
 
     /// What a directory holds under this name.
@@ -298,13 +278,13 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn list(&self, part: &Part) -> Result<Vec<Entry>> {
+    fn read(&self, part: &Part) -> Result<Entries<'_>> {
         self.opened.set(self.opened.get() + 1);
         if self.opened.get() > DIRECTORIES_MAX {
             let text = format!("cannot walk the layers: they have more than {DIRECTORIES_MAX} directories");
             return Err(Error::new(ErrorKind::Limit, text));
         }
-        self.chain[part.layer].list(&part.record)
+        self.chain[part.layer].read(&part.record)
     }
 
     /// One name in one layer. Listings are kept: redirects often lead to the same directories.
@@ -314,7 +294,7 @@ impl<'a> Merged<'a> {
         let entries = match known {
             Some(entries) => entries,
             None => {
-                let entries = Rc::new(self.list(part)?);
+                let entries = Rc::new(self.read(part)?.collect::<Result<Vec<_>>>()?);
                 let mut cached = self.cached.borrow_mut();
                 if cached.len() >= CACHED_MAX {
                     cached.remove(0);
@@ -325,6 +305,78 @@ impl<'a> Merged<'a> {
         };
         let found = entries.binary_search_by(|entry| (*entry.name).cmp(name));
         Ok(found.ok().map(|n| entries[n].clone()))
+    }
+}
+
+/// What a merged directory holds, one after the other: a large one is never in memory as a whole.
+pub(crate) struct Children<'a> {
+    merged: &'a Merged<'a>,
+    parts: Vec<Part>,
+    /// What is left of each part.
+    lists: Vec<Entries<'a>>,
+    /// Of one name, those below the uppermost.
+    below: Vec<(Entry, usize)>,
+}
+
+impl Children<'_> {
+    /// The part that decides about the next name, and what it says that this is. Of those that share a name, it is the uppermost.
+    fn uppermost(&self) -> Option<(usize, Kind)> {
+        let next = self.lists.iter().enumerate().filter_map(|(n, list)| Some((n, list.peek()?)));
+        next.min_by_key(|(n, (name, _))| (*name, *n)).map(|(n, (_, kind))| (n, kind))
+    }
+
+    /// Goes on to the next name. Entries of directories below the uppermost are kept.
+    fn pass(&mut self, uppermost: usize, kind: Kind) -> Result<()> {
+        self.below.clear();
+        let (above, below) = self.lists.split_at_mut(uppermost + 1);
+        let Some(first) = above.last_mut() else { return Ok(()) };
+        for (n, list) in below.iter_mut().enumerate() {
+            if list.peek().map(|(name, _)| name) != first.peek().map(|(name, _)| name) {
+                continue;
+            }
+            if kind == Kind::Directory {
+                self.below.push((list.skim()?.into_entry()?, uppermost + 1 + n));
+            }
+            list.pass()?;
+        }
+        first.pass()
+    }
+
+    fn take(&mut self, uppermost: usize, kind: Kind) -> Result<Option<Node>> {
+        let entry = self.lists[uppermost].skim()?.into_entry()?;
+        self.pass(uppermost, kind)?;
+        self.merged.join(&self.parts, (entry, uppermost), &mut self.below.drain(..))
+    }
+
+    /// The next directory. What is none comes before it, as it lies there: most of what a directory holds is looked at no
+    /// further.
+    pub(crate) fn next_directory(&mut self, mut others: impl FnMut(&Skimmed<'_>)) -> Result<Option<Node>> {
+        while let Some((uppermost, kind)) = self.uppermost() {
+            match kind {
+                Kind::Directory => return self.take(uppermost, kind),
+                Kind::Whiteout => {}
+                _ => others(&self.lists[uppermost].skim()?),
+            }
+            self.pass(uppermost, kind)?;
+        }
+        Ok(None)
+    }
+
+    fn next_node(&mut self) -> Result<Option<Node>> {
+        while let Some((uppermost, kind)) = self.uppermost() {
+            if let Some(node) = self.take(uppermost, kind)? {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Children<'_> {
+    type Item = Result<Node>;
+
+    fn next(&mut self) -> Option<Result<Node>> {
+        self.next_node().transpose()
     }
 }
 

@@ -1,5 +1,8 @@
 //! The bytes of an index. Numbers are little endian.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use super::super::Marks;
 use super::{Dir, Entry, Facts, Hash, Kind, Owners, Record, Stamp, Time, damaged, is_name, is_redirect};
 use crate::error::Result;
@@ -11,6 +14,9 @@ pub(super) const HEAD_MAX: u64 = 512;
 
 /// About what one entry takes, to make room for so many at once.
 const ENTRY_BYTES: usize = 80;
+
+/// What an entry has that has none.
+const NO_CONTENT: Hash = [0; 32];
 
 const RACY: u8 = 1;
 const XATTRS: u8 = 1;
@@ -102,29 +108,127 @@ pub(super) fn decode_head(bytes: &[u8]) -> Result<Head> {
     Ok(Head { facts, root, start: (16 + length + 32) as u64, bytes: records_bytes })
 }
 
-/// Reads the record of a directory. The entries are sorted, and the records of what is below lie before this
-/// one, one after the other.
-pub(super) fn decode_record(bytes: &[u8], record: &Record) -> Result<Vec<Entry>> {
-    let mut reader = Reader { bytes };
-    let mut entries: Vec<Entry> = Vec::with_capacity(bytes.len() / ENTRY_BYTES);
-    let mut end = record.start;
-    while !reader.bytes.is_empty() {
-        let entry = decode(&mut reader)?;
-        let in_order = entries.last().is_none_or(|last| last.name < entry.name);
-        if !is_name(&entry.name) || !in_order {
+/// What a directory holds in a layer, one entry after the other. They are sorted, and the records of what is below lie before
+/// this one, one after the other.
+pub(crate) struct Entries<'a> {
+    bytes: Cow<'a, [u8]>,
+    record: Record,
+    /// Where the records of the one before end.
+    end: u64,
+    next: Option<Next>,
+}
+
+/// Where the next entry lies, and what it is.
+struct Next {
+    start: usize,
+    end: usize,
+    name: Range<usize>,
+    kind: Kind,
+}
+
+impl<'a> Entries<'a> {
+    /// Those in the bytes of a record.
+    pub(super) fn new(bytes: Cow<'a, [u8]>, record: Record) -> Result<Entries<'a>> {
+        let mut entries = Entries { bytes, record, end: record.start, next: None };
+        entries.next = entries.look(0, None)?;
+        Ok(entries)
+    }
+
+    /// About how many are left.
+    pub(super) fn about(&self) -> usize {
+        let at = self.next.as_ref().map_or(self.bytes.len(), |next| next.start);
+        (self.bytes.len() - at) / ENTRY_BYTES
+    }
+
+    /// The name of the next one, and what it is.
+    pub(crate) fn peek(&self) -> Option<(&[u8], Kind)> {
+        let next = self.next.as_ref()?;
+        Some((&self.bytes[next.name.clone()], next.kind))
+    }
+
+    /// The next one, where it lies.
+    pub(crate) fn skim(&self) -> Result<Skimmed<'_>> {
+        let next = self.next.as_ref().ok_or_else(|| damaged("it breaks off"))?;
+        skim(&mut Reader { bytes: &self.bytes[next.start..next.end] })
+    }
+
+    /// Goes on to the one after it.
+    pub(crate) fn pass(&mut self) -> Result<()> {
+        if let Some(before) = self.next.take() {
+            self.next = self.look(before.end, Some(before.name))?;
+        }
+        Ok(())
+    }
+
+    /// What begins there, if anything does, after the one of this name.
+    fn look(&mut self, start: usize, before: Option<Range<usize>>) -> Result<Option<Next>> {
+        let rest = &self.bytes[start..];
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let mut reader = Reader { bytes: rest };
+        let entry = skim(&mut reader)?;
+        let in_order = before.is_none_or(|before| &self.bytes[before] < entry.name);
+        if !is_name(entry.name) || !in_order {
             return Err(damaged("a record is out of order"));
         }
         if let Some(dir) = &entry.dir {
             let below = dir.record;
-            let next = below.end().filter(|next| *next <= record.offset);
-            if below.start < end || below.offset < below.start {
+            let next = below.end().filter(|next| *next <= self.record.offset);
+            if below.start < self.end || below.offset < below.start {
                 return Err(damaged("two records are mixed up"));
             }
-            end = next.ok_or_else(|| damaged("a record comes before its own parts"))?;
+            self.end = next.ok_or_else(|| damaged("a record comes before its own parts"))?;
         }
-        entries.push(entry);
+        // The name follows a byte that tells its length.
+        let name = start + 1..start + 1 + entry.name.len();
+        Ok(Some(Next { start, end: start + rest.len() - reader.bytes.len(), name, kind: entry.kind }))
     }
-    Ok(entries)
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        self.next.as_ref()?;
+        let entry = self.skim().and_then(Skimmed::into_entry);
+        Some(self.pass().and(entry))
+    }
+}
+
+/// An entry, where it lies.
+pub(crate) struct Skimmed<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) kind: Kind,
+    /// Mode, owner, group and size, one after the other.
+    pub(crate) attributes: &'a [u8; 18],
+    stamp: &'a [u8; 32],
+    pub(crate) content: &'a Hash,
+    pub(crate) xattrs: Option<&'a Hash>,
+    dir: Option<Dir>,
+}
+
+impl Skimmed<'_> {
+    pub(crate) fn into_entry(self) -> Result<Entry> {
+        let mut attributes = Reader { bytes: self.attributes };
+        let mut stamp = Reader { bytes: self.stamp };
+        Ok(Entry {
+            name: self.name.into(),
+            kind: self.kind,
+            mode: u16::from_le_bytes(attributes.array()?),
+            uid: u32::from_le_bytes(attributes.array()?),
+            gid: u32::from_le_bytes(attributes.array()?),
+            size: u64::from_le_bytes(attributes.array()?),
+            content: *self.content,
+            xattrs: self.xattrs.copied(),
+            stamp: Stamp {
+                ino: u64::from_le_bytes(stamp.array()?),
+                ctime: stamp.time()?,
+                mtime: stamp.time()?,
+            },
+            dir: self.dir,
+        })
+    }
 }
 
 pub(super) fn encode(out: &mut Vec<u8>, entry: &Entry) {
@@ -171,27 +275,27 @@ pub(super) fn encode(out: &mut Vec<u8>, entry: &Entry) {
 }
 
 fn decode(reader: &mut Reader<'_>) -> Result<Entry> {
+    skim(reader)?.into_entry()
+}
+
+fn skim<'a>(reader: &mut Reader<'a>) -> Result<Skimmed<'a>> {
     let length = reader.byte()?;
-    let name = reader.take(usize::from(length))?.into();
+    let name = reader.take(usize::from(length))?;
     let kind = Kind::of_byte(reader.byte()?).ok_or_else(|| damaged("an entry is of no known kind"))?;
     let flags = reader.byte()?;
     let known = if kind == Kind::Directory { XATTRS | OPAQUE | REDIRECT | REDIRECTS_BELOW } else { XATTRS };
     if flags & !known != 0 {
         return Err(damaged("an entry has an unknown flag"));
     }
-    let mode = u16::from_le_bytes(reader.array()?);
-    if mode > 0o7777 {
+    let attributes: &[u8; 18] = reader.chunk()?;
+    if u16::from_le_bytes([attributes[0], attributes[1]]) > 0o7777 {
         return Err(damaged("an entry has an impossible mode"));
     }
-    let uid = u32::from_le_bytes(reader.array()?);
-    let gid = u32::from_le_bytes(reader.array()?);
-    let size = u64::from_le_bytes(reader.array()?);
-    let ino = u64::from_le_bytes(reader.array()?);
-    let stamp = Stamp { ino, ctime: reader.time()?, mtime: reader.time()? };
-    let content = if kind.has_content() { reader.array()? } else { Hash::default() };
-    let xattrs = if flags & XATTRS != 0 { Some(reader.array()?) } else { None };
+    let stamp = reader.chunk()?;
+    let content = if kind.has_content() { reader.chunk()? } else { &NO_CONTENT };
+    let xattrs = if flags & XATTRS != 0 { Some(reader.chunk()?) } else { None };
     let dir = if kind == Kind::Directory { Some(decode_dir(reader, flags)?) } else { None };
-    Ok(Entry { name, kind, mode, uid, gid, size, content, xattrs, stamp, dir })
+    Ok(Skimmed { name, kind, attributes, stamp, content, xattrs, dir })
 }
 
 fn decode_dir(reader: &mut Reader<'_>, flags: u8) -> Result<Dir> {
@@ -232,10 +336,14 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn chunk<const N: usize>(&mut self) -> Result<&'a [u8; N]> {
         let (taken, rest) = self.bytes.split_first_chunk::<N>().ok_or_else(|| damaged("it breaks off"))?;
         self.bytes = rest;
-        Ok(*taken)
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.chunk().copied()
     }
 
     fn byte(&mut self) -> Result<u8> {

@@ -544,7 +544,8 @@ proptest! {
             *byte = *change;
         }
         let of = Record { start: 0, offset, bytes: bytes.len() as u64, check: [0; 16] };
-        if let Ok(entries) = format::decode_record(&bytes, &of) {
+        let read = Entries::new((&bytes).into(), of).and_then(Iterator::collect::<Result<Vec<Entry>>>);
+        if let Ok(entries) = read {
             prop_assert!(entries.is_sorted_by(|a, b| a.name < b.name));
             let ends = entries.iter().filter_map(|e| e.dir.as_ref()).map(|dir| dir.record.end().unwrap());
             prop_assert!(ends.max().unwrap_or(0) <= offset);

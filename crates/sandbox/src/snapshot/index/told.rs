@@ -19,7 +19,7 @@ use std::vec::IntoIter;
 
 use glasshouse_protocol::walk::{Answer, FRAME_FULL, Facts as ToldFacts, Item, Told, WANTED_MAX, Wanted};
 
-use super::super::digest::merged::{Merged, Node};
+use super::super::digest::merged::{Children, Merged, Node};
 use super::super::{Elsewhere, Marks, digest};
 use super::stat::is_same;
 use super::{
@@ -266,12 +266,12 @@ impl Ear<'_> {
     /// Takes a tree as the image has it.
     fn splice(&mut self, node: Node) -> Result<()> {
         let base = self.rules.base;
-        let mut open: Vec<(usize, IntoIter<Node>)> = Vec::new();
+        let mut open: Vec<(usize, Children<'_>)> = Vec::new();
         let mut next = Some(node);
         loop {
             let Some(node) = next else {
                 let Some((at, children)) = open.last_mut() else { return Ok(()) };
-                next = children.next();
+                next = children.next().transpose()?;
                 if next.is_none() {
                     self.nodes[*at].end = self.nodes.len();
                     open.pop();
@@ -289,7 +289,7 @@ impl Ear<'_> {
             let is_dir = node.entry.kind == Kind::Directory;
             if is_dir {
                 base.check_depth(open.len())?;
-                open.push((self.nodes.len(), base.children(&node)?.into_iter()));
+                open.push((self.nodes.len(), base.children(&node)?));
             }
             let dir = is_dir.then(plain_dir);
             self.nodes.push(Seen { entry: Entry { dir, ..node.entry }, end: 0 });
