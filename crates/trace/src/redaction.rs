@@ -52,13 +52,23 @@ pub(crate) struct Edges {
     pub(crate) end_cut: bool,
 }
 
-/// What can begin with which byte, and with which pair of them. Most places of a text begin no match, and the first
-/// tells so in one look: whole steps of what a box has written come through here.
+/// Which needles can begin with which pair of bytes. Most places of a text begin none, and the set tells so in one look: whole
+/// steps of what a box has written come through here.
 #[derive(Clone)]
 struct Starts {
-    first: [bool; 256],
+    /// A bit for each pair.
     set: Vec<u64>,
     needles: HashMap<(u8, u8), Vec<usize>>,
+    /// Whether none begins with a blank, nor with anything else that is no letter.
+    skips_blanks: bool,
+}
+
+/// Places that are looked at together, before it is asked whether there is something at one of them.
+const MANY: usize = 16;
+
+/// Whether there are nothing but blanks, line ends and the like.
+fn is_blank(bytes: &[u8; MANY]) -> bool {
+    bytes.iter().fold(true, |all, &byte| all & (byte <= b' '))
 }
 
 impl Default for Redaction {
@@ -92,12 +102,9 @@ impl Redaction {
         for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
             secrets::spellings(secret, &mut needles);
         }
-        let mut starts = Starts { first: [false; 256], set: vec![0; 1 << 16 >> 6], needles: HashMap::new() };
+        let mut starts = Starts { set: vec![0; 1 << 16 >> 6], needles: HashMap::new(), skips_blanks: true };
         for (index, needle) in needles.iter().enumerate() {
             needle.starts(&mut |first, second| starts.insert_needle(first, second, index));
-        }
-        if self.shapes {
-            shapes::starts(&mut |first, second| starts.insert(first, second));
         }
         Redactor { needles, patterns: self.patterns.clone(), shapes: self.shapes, starts }
     }
@@ -147,6 +154,12 @@ impl Redactor {
             );
             found.extend(shapes::rest_at_start(text).filter(|_| self.shapes).map(|end| 0..end));
         }
+        if self.shapes {
+            shapes::find_all(text, edges.end_cut, &mut found);
+        }
+        if self.needles.is_empty() {
+            return found;
+        }
         // Within one needle's match the same needle is not tried again: a text made of one secret over and
         // over would cost its square.
         let mut resume = vec![0; self.needles.len()];
@@ -163,53 +176,38 @@ impl Redactor {
                     found.push(at..end);
                 }
             }
-            if self.shapes {
-                found.extend(shapes::at(text, at, edges.end_cut));
-            }
         }
         found
     }
 }
 
 impl Starts {
-    fn insert(&mut self, first: u8, second: u8) {
-        let bit = usize::from(first) << 8 | usize::from(second);
-        self.first[usize::from(first)] = true;
-        self.set[bit / 64] |= 1 << (bit % 64);
-    }
-
     fn insert_needle(&mut self, first: u8, second: u8, index: usize) {
-        self.insert(first, second);
+        let bit = usize::from(first) << 8 | usize::from(second);
+        self.set[bit / 64] |= 1 << (bit % 64);
+        self.skips_blanks &= first > b' ';
         let needles = self.needles.entry((first, second)).or_default();
         if needles.last() != Some(&index) {
             needles.push(index);
         }
     }
 
-    /// The next place from `at` on where something can begin. There is a byte behind it.
+    /// The next place from `at` on where a needle can begin. There is a byte behind it.
     fn next(&self, text: &[u8], mut at: usize) -> Option<usize> {
-        loop {
-            at += self.first_in(text.get(at..)?)?;
-            if self.contains(text[at], *text.get(at + 1)?) {
-                return Some(at);
+        let is_start = |pair: &[u8]| self.bit(pair[0], pair[1]) != 0;
+        while let Some(part) = text.get(at..)?.first_chunk::<{ MANY + 1 }>() {
+            let passes = self.skips_blanks && part.first_chunk().is_some_and(is_blank);
+            if !passes && (0..MANY).fold(0, |any, n| any | self.bit(part[n], part[n + 1])) != 0 {
+                return part.windows(2).position(is_start).map(|n| at + n);
             }
-            at += 1;
+            at += MANY;
         }
+        text[at..].windows(2).position(is_start).map(|n| at + n)
     }
 
-    /// The next byte with which something can begin. Looks at many of them before it asks whether there was one.
-    fn first_in(&self, text: &[u8]) -> Option<usize> {
-        const MANY: usize = 16;
-        let (many, _) = text.as_chunks::<MANY>();
-        let none =
-            |chunk: &&[u8; MANY]| !chunk.iter().fold(false, |any, &byte| any | self.first[usize::from(byte)]);
-        let passed = many.iter().take_while(none).count() * MANY;
-        text[passed..].iter().position(|&byte| self.first[usize::from(byte)]).map(|at| passed + at)
-    }
-
-    fn contains(&self, first: u8, second: u8) -> bool {
+    fn bit(&self, first: u8, second: u8) -> u64 {
         let bit = usize::from(first) << 8 | usize::from(second);
-        self.set[bit / 64] & (1 << (bit % 64)) != 0
+        self.set[bit / 64] >> (bit % 64) & 1
     }
 }
 
@@ -249,6 +247,19 @@ mod tests {
     fn every_occurrence_of_a_secret_is_replaced() {
         check(&["hunter2"], "a hunter2, hunter2hunter2.", "a [redacted], [redacted][redacted].");
         check(&["hunter2"], "hunter", "hunter");
+    }
+
+    #[test]
+    fn it_does_not_matter_where_in_a_text_something_stands() {
+        let redactor = redactor(&["hunter2"]);
+        let token = format!("ghp_{}", "a1".repeat(18));
+        for (found, filling) in [("hunter2", "h"), (&*token, "g"), ("hunter2", " "), (&*token, " ")] {
+            for (before, after) in (0..40).flat_map(|before| (0..20).map(move |after| (before, after))) {
+                let [before, after] = [before, after].map(|length| filling.repeat(length));
+                let text = format!("{before} {found} {after}");
+                assert_eq!(redactor.text(&text), format!("{before} [redacted] {after}"), "in {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::{MANY, is_blank};
 use crate::limits::PRIVATE_KEY_BYTES_MAX;
 
 /// A prefix and what follows it.
@@ -72,13 +73,56 @@ const PEM_BODY_BYTES_MIN: usize = 40;
 /// A run of such length at the start of a cut text may be the rest of a token whose prefix was cut off.
 const REST_BYTES_MIN: usize = 16;
 
-/// Tells all pairs of bytes with which a match can begin.
-pub(super) fn starts(insert: &mut dyn FnMut(u8, u8)) {
-    SHAPES.iter().map(|shape| shape.prefix).chain([JWT, PEM_BEGIN, b"://"]).for_each(|p| insert(p[0], p[1]));
+const PASSWORD: &[u8] = b"://";
+
+/// For each byte, the prefixes that have it as their first, second and third byte: a bit for each of them. A place at which
+/// the three have a bit in common begins with one of them, as far as that.
+static PREFIXES: [[u32; 256]; 3] = prefixes();
+
+const fn prefixes() -> [[u32; 256]; 3] {
+    const OTHERS: [&[u8]; 3] = [JWT, PEM_BEGIN, PASSWORD];
+    let mut bits = [[0; 256]; 3];
+    let mut shape = 0;
+    while shape < SHAPES.len() + OTHERS.len() {
+        let prefix = if shape < SHAPES.len() { SHAPES[shape].prefix } else { OTHERS[shape - SHAPES.len()] };
+        // Blanks are passed over, and none is shorter than three.
+        assert!(prefix[0] > b' ');
+        let mut place = 0;
+        while place < bits.len() {
+            bits[place][prefix[place] as usize] |= 1 << shape;
+            place += 1;
+        }
+        shape += 1;
+    }
+    bits
+}
+
+/// All matches. A text that was cut may end within one.
+pub(super) fn find_all(text: &[u8], end_cut: bool, found: &mut Vec<Range<usize>>) {
+    let mut from = 0;
+    while let Some(place) = next_prefix(text, from) {
+        found.extend(at(text, place, end_cut));
+        from = place + 1;
+    }
+}
+
+/// The next place from `at` on where the first bytes are those of a prefix.
+fn next_prefix(text: &[u8], mut at: usize) -> Option<usize> {
+    let [first, second, third] = &PREFIXES;
+    let fits = |a: u8, b: u8, c: u8| first[usize::from(a)] & second[usize::from(b)] & third[usize::from(c)];
+    let begins = |three: &[u8]| fits(three[0], three[1], three[2]) != 0;
+    while let Some(part) = text.get(at..)?.first_chunk::<{ MANY + 2 }>() {
+        let passes = part.first_chunk().is_some_and(is_blank);
+        if !passes && (0..MANY).fold(0, |any, n| any | fits(part[n], part[n + 1], part[n + 2])) != 0 {
+            return part.windows(3).position(begins).map(|n| at + n);
+        }
+        at += MANY;
+    }
+    text[at..].windows(3).position(begins).map(|n| at + n)
 }
 
 /// The match that begins at `at`, if one does. A text that was cut may end within it.
-pub(super) fn at(text: &[u8], at: usize, end_cut: bool) -> Option<Range<usize>> {
+fn at(text: &[u8], at: usize, end_cut: bool) -> Option<Range<usize>> {
     let rest = &text[at..];
     if rest.starts_with(PEM_BEGIN) {
         return private_key(rest, end_cut).map(|len| at..at + len);
@@ -86,7 +130,7 @@ pub(super) fn at(text: &[u8], at: usize, end_cut: bool) -> Option<Range<usize>> 
     if rest.starts_with(JWT) && starts_word(text, at) {
         return jwt(rest, end_cut).map(|len| at..at + len);
     }
-    if rest.starts_with(b"://") {
+    if rest.starts_with(PASSWORD) {
         return password_in_url(rest).map(|range| at + range.start..at + range.end);
     }
     let shape = SHAPES.iter().find(|shape| rest.starts_with(shape.prefix))?;
