@@ -94,10 +94,22 @@ const LOOPS_TRIED: u64 = 200_000;
 /// How often that is done; the fastest counts.
 const TRIES: usize = 3;
 
+/// What the files are filled with.
+const LINES: &str = "    let found = self.places.get(&key).ok_or_else(|| Error::new(Kind::NotFound, name))?;
+    // The one that was asked for last is looked for first: most ask for it again.
+    for (index, entry) in found.iter().enumerate().filter(|(_, entry)| entry.size > 0) {
+        total += entry.size * scale[index % scale.len()];
+    }
+";
+/// How wide the number is that tells one file from another.
+const NUMBER: usize = 10;
+
 fn files(name: &str, count: usize, bytes: usize, round: usize) -> String {
+    // What is written is looked through for secrets, for which blanks would be easier than what people write.
+    let text: String = LINES.chars().cycle().take(bytes - NUMBER).collect();
     // A number that does not begin with a zero, which would make it octal.
-    let write = format!("printf '%{bytes}d' {}$i 1<> {name}$i", round + 1);
-    format!("i=0; while [ $i -lt {count} ]; do {write}; i=$((i+1)); done")
+    let write = format!("printf '%s%{NUMBER}d' \"$text\" {}$i 1<> {name}$i", round + 1);
+    format!("text='{text}'; i=0; while [ $i -lt {count} ]; do {write}; i=$((i+1)); done")
 }
 
 fn work(loops: u64) -> String {
