@@ -3,7 +3,9 @@
 //! Three boxes that differ in nothing but what they record do the same work in turn, in shuffled order. A box that
 //! records commands is the measure: that is the least that there is, every box has a record. What a step costs is the
 //! difference to it, of the medians and of the least. Two goals stand beside the figures: 2 ms a step with 100 changed
-//! files, and 2 % of the wall time of a trajectory whose steps work like compilers and tests do.
+//! files, and 2 % of the wall time of a trajectory of real work: look, change a header, compile, test, mend one file, compile, test.
+//! What a compiler does is what the kernel has to do for it, as recording is; a loop that only computes would be measured by
+//! another yardstick on each machine.
 //!
 //! A step is looked at when its command has ended, so what that costs is found in the time around the commands: all that
 //! their caller waited, less what they took themselves, as the guest tells it. The same command takes now 60 and now 70 ms,
@@ -41,20 +43,11 @@ Usage: cargo run --release -p glasshouse-bench -- record [OPTIONS]
 /// One thing that is done in each round.
 struct Work {
     name: &'static str,
-    /// The lines of its steps, for the shell.
-    lines: fn(Turn) -> Vec<String>,
+    /// The lines of its steps, for the shell. What is written is another thing in each round.
+    lines: fn(usize) -> Vec<String>,
     /// It is done once in so many rounds.
     every: usize,
     goal: Option<Goal>,
-}
-
-/// What the lines of a step depend on.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    /// What is written is another thing in each round.
-    round: usize,
-    /// So many turns of an empty loop take the time of the shortest step of real work.
-    loops: u64,
 }
 
 /// What recording steps may cost.
@@ -75,24 +68,20 @@ const WORKS: [Work; 3] = [
     },
     Work {
         name: "a step that writes 100 files of 4 KiB anew",
-        lines: |turn| vec![files("f", 100, 4096, turn.round)],
+        lines: |round| vec![files("f", 100, 4096, round)],
         every: 1,
         goal: Some(Goal::Step(Duration::from_millis(2))),
     },
     Work {
-        name: "a trajectory: 2 × compile (120 ms, 20 files), 3 × test (60 ms, 3 files)",
+        name: "a trajectory: look, change, compile 10 files, test, mend, compile 1, test",
         lines: trajectory,
         every: 5,
         goal: Some(Goal::Share(2.0)),
     },
 ];
 
-/// How long the shortest step of real work takes.
-const WORK: Duration = Duration::from_millis(60);
-/// Turns of the loop by which the speed of this machine is found.
-const LOOPS_TRIED: u64 = 200_000;
-/// How often that is done; the fastest counts.
-const TRIES: usize = 3;
+/// Files of the program that the trajectory is about.
+const SOURCES: usize = 10;
 
 /// What the files are filled with.
 const LINES: &str = "    let found = self.places.get(&key).ok_or_else(|| Error::new(Kind::NotFound, name))?;
@@ -112,22 +101,38 @@ fn files(name: &str, count: usize, bytes: usize, round: usize) -> String {
     format!("text='{text}'; i=0; while [ $i -lt {count} ]; do {write}; i=$((i+1)); done")
 }
 
-fn work(loops: u64) -> String {
-    format!("i=0; while [ $i -lt {loops} ]; do i=$((i+1)); done")
-}
-
-/// Compile, test, mend, test, compile, test: what an agent does, without what it thinks.
-fn trajectory(turn: Turn) -> Vec<String> {
-    let Turn { round, loops } = turn;
-    let compile = |part: usize| {
-        let objects = files(&format!("o{part}-"), 20, 16 * 1024, round);
-        format!("echo {round} > source{part}.c; {}; {objects}; echo linked", work(2 * loops))
-    };
-    let test = |run: usize| {
-        let told = "i=0; while [ $i -lt 100 ]; do echo test $i ... ok; i=$((i+1)); done";
-        format!("{}; {told}; {}", work(loops), files(&format!("report{run}-"), 3, 2000, round))
-    };
-    vec![compile(1), test(1), test(2), compile(2), test(3)]
+/// What an agent does, without what it thinks. The compiler is the one that links this program; the tests are Python's.
+fn trajectory(round: usize) -> Vec<String> {
+    let last = SOURCES - 1;
+    let source = r#"printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include "parts.h"\nint part'$i'(const char *text) { int sum = ROUND + MENDED; for (size_t k = 0; k < strlen(text); k++) sum += text[k] * '$i'; printf("part %%d of %%s\\n", '$i', text); return sum; }\n' > part$i.c"#;
+    let sources = format!("i=0; while [ $i -le {last} ]; do {source}; i=$((i+1)); done");
+    let header = "{ echo '#define ROUND 0'; echo '#ifndef MENDED'; echo '#define MENDED 0'; echo '#endif'; i=0; \
+                  while [ $i -lt 10 ]; do echo \"int part$i(const char *text);\"; i=$((i+1)); done; } > parts.h";
+    let main = r#"{ echo '#include "parts.h"'; echo 'int main(int n, char **words) { int sum = n; (void)words;'; i=0; while [ $i -lt 10 ]; do echo "sum += part$i(words[n - 1]);"; i=$((i+1)); done; echo 'return sum == 0; }'; } > main.c"#;
+    let tests = r#"cat > test_parts.py <<'END'
+import subprocess, unittest
+class Parts(unittest.TestCase):
+    def test_each_says_its_number(self):
+        said = subprocess.run(["./parts", "text"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(said.splitlines(), [f"part {n} of text" for n in range(10)])
+    def test_whatever_it_is_about(self):
+        for text in "one", "two", "three":
+            said = subprocess.run(["./parts", text], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(said.count(text), 10)
+END"#;
+    let made = format!("[ -e parts.h ] || {{ {sources}; {header}; {main}; {tests}\n}}");
+    let compile = "cc -O1 -g -Wall -c";
+    let link = "cc -o parts *.o && echo linked";
+    let test = "python3 -m unittest -v test_parts";
+    vec![
+        format!("{made}; ls -l; grep -n ROUND *.h *.c"),
+        format!("sed -i 's/^#define ROUND .*/#define ROUND {round}/' parts.h"),
+        format!("for file in *.c; do {compile} $file || exit 1; done; {link}"),
+        test.to_owned(),
+        format!("sed -i '/MENDED /d; 1i #define MENDED {round}' part3.c"),
+        format!("{compile} part3.c && {link}"),
+        test.to_owned(),
+    ]
 }
 
 /// Whether everything that was to be measured could be.
@@ -188,8 +193,6 @@ async fn rows(
     spawns: &mut Samples,
 ) -> Result<(Vec<Vec<String>>, Option<Duration>)> {
     let mut progress = Progress::on_stderr();
-    progress.show("how fast is this machine?");
-    let loops = loops_of(&boxes[0]).await?;
     let mut dice = Dice(1);
     let (mut rows, mut step) = (Vec::new(), None);
     for work in &WORKS {
@@ -200,7 +203,7 @@ async fn rows(
         for round in 0..=rounds {
             progress.show(&format!("{}: round {round} of {rounds}", work.name));
             dice.shuffle(&mut order);
-            let lines = (work.lines)(Turn { round, loops });
+            let lines = (work.lines)(round);
             spawns.push(pace::spawn()?);
             for at in order {
                 interrupt.check().await?;
@@ -213,7 +216,7 @@ async fn rows(
         }
         progress.done(&format!("{}: {rounds} rounds", work.name));
         rows.push(vec![work.name.to_owned()]);
-        let steps = (work.lines)(Turn { round: 0, loops }).len() as u32;
+        let steps = (work.lines)(0).len() as u32;
         for (recording, of_box) in Recording::ALL.into_iter().zip(&samples) {
             let cost = Cost::of(recording, &samples[0], of_box, steps);
             let goal = work.goal.filter(|_| recording == Recording::Steps);
@@ -224,15 +227,6 @@ async fn rows(
         }
     }
     Ok((rows, step))
-}
-
-/// Turns of an empty loop that take as long as a short piece of work.
-async fn loops_of(sandbox: &Sandbox) -> Result<u64> {
-    let mut fastest = Duration::MAX;
-    for _ in 0..TRIES {
-        fastest = fastest.min(once(sandbox, &[work(LOOPS_TRIED)]).await?.0);
-    }
-    Ok((LOOPS_TRIED as f64 * WORK.as_secs_f64() / fastest.as_secs_f64()).ceil() as u64)
 }
 
 /// What was measured of a box.
@@ -357,8 +351,7 @@ mod tests {
         assert!(matches!(goals[..], [Goal::Step(_), Goal::Share(_)]), "{goals:?}");
         // What is written in one round is not what was written in the one before.
         for work in WORKS.iter().filter(|work| work.goal.is_some()) {
-            let lines = |round| (work.lines)(Turn { round, loops: 1 });
-            assert!(lines(1).iter().zip(lines(2)).all(|(one, two)| *one != two), "{}", work.name);
+            assert_ne!((work.lines)(1), (work.lines)(2), "{}", work.name);
         }
     }
 }
