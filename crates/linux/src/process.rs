@@ -1,6 +1,7 @@
 //! Processes that exist: waiting for their end, signalling them, looking at them.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -254,9 +255,15 @@ pub fn wait_end(pidfd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
     }
 }
 
+/// Fifty-two numbers of up to twenty digits, and a name, are less.
+const STAT_BYTES: usize = 2048;
+
 /// When the process started, in ticks since the machine did: with the number, it names a process for ever.
 pub fn start_ticks(pid: i32) -> io::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The file says that it is empty, so whoever reads it whole has to feel his way. It is asked for before every command.
+    let mut stat = [0; STAT_BYTES];
+    let length = File::open(format!("/proc/{pid}/stat"))?.read(&mut stat)?;
+    let stat = String::from_utf8_lossy(&stat[..length]);
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let ticks = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
     ticks.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat of the process has no start time"))

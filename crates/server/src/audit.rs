@@ -1,37 +1,36 @@
 //! Every call on record: who, what, how it ended.
 //!
-//! A line of JSON each, in `server/audit.jsonl` of the state directory. A thread of its own writes them, and nobody waits for
-//! it: what it cannot keep up with is counted as lost, and told at `/metrics`. When the file has grown, it becomes
+//! A line of JSON each, in `server/audit.jsonl` of the state directory, written before the answer leaves: who is killed has
+//! answered nothing that is not on record. To hand the line to a thread would take longer than to write it, which the kernel does
+//! to memory. What cannot be written is counted as lost, and told at `/metrics`. When the file has grown, it becomes
 //! `audit.jsonl.1`, and what was that before is gone.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::limits::{AUDIT_BYTES, AUDIT_WAITING};
+use crate::limits::AUDIT_BYTES;
 
 /// The record of calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Audit {
-    lines: Option<SyncSender<Item>>,
+    lines: Option<Arc<Mutex<Lines>>>,
     lost: Arc<AtomicU64>,
 }
 
-/// What the writer is told.
+/// The file they are in.
 #[derive(Debug)]
-enum Item {
-    Line(String),
-    /// All that came before is written when this is answered.
-    Flush(SyncSender<()>),
+struct Lines {
+    path: PathBuf,
+    file: File,
+    size: u64,
 }
 
 /// One call.
@@ -58,14 +57,10 @@ impl Audit {
 
     pub(crate) fn open(dir: &Path) -> Result<Audit> {
         let path = dir.join("audit.jsonl");
-        let file = open(&path).map_err(|source| Error::Files { what: "open", path: path.clone(), source })?;
-        let (sender, receiver) = sync_channel(AUDIT_WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let counted = lost.clone();
-        let thread = std::thread::Builder::new().name("audit".to_owned());
-        let started = thread.spawn(move || write(file, &path, &receiver, &counted));
-        started.map_err(Error::Serve)?;
-        Ok(Audit { lines: Some(sender), lost })
+        let opened = open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size, file) =
+            opened.map_err(|source| Error::Files { what: "open", path: path.clone(), source })?;
+        Ok(Audit { lines: Some(Arc::new(Mutex::new(Lines { path, file, size }))), lost: Arc::default() })
     }
 
     /// Puts a call on record.
@@ -76,18 +71,9 @@ impl Audit {
             "tenant": call.tenant, "peer": call.peer, "method": call.method, "path": call.path,
             "status": call.status, "took_us": call.took_us,
         });
-        if lines.try_send(Item::Line(format!("{line}\n"))).is_err() {
+        let written = lines.lock().unwrap_or_else(PoisonError::into_inner).add(&format!("{line}\n"));
+        if written.is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Waits until all that was put on record is written; not for ever.
-    pub(crate) fn flush(&self) {
-        let Some(lines) = &self.lines else { return };
-        let (done, written) = sync_channel(1);
-        // A writer that is gone or stuck has told by what it lost.
-        if lines.try_send(Item::Flush(done)).is_ok() {
-            let _ = written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 
@@ -97,63 +83,47 @@ impl Audit {
     }
 }
 
-/// How long a server that ends waits for its record.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-
-fn open(path: &PathBuf) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
-}
-
-/// Writes lines until nobody has any more.
-fn write(mut file: File, path: &PathBuf, lines: &Receiver<Item>, lost: &AtomicU64) {
-    let mut size = file.metadata().map_or(0, |found| found.len());
-    while let Ok(item) = lines.recv() {
-        let line = match item {
-            Item::Line(line) => line,
-            Item::Flush(done) => {
-                // Whoever waited has given up if this fails.
-                let _ = done.send(());
-                continue;
-            }
-        };
-        if size + line.len() as u64 > AUDIT_BYTES {
-            let turned = fs::rename(path, path.with_extension("jsonl.1")).and_then(|()| open(path));
+impl Lines {
+    fn add(&mut self, line: &str) -> io::Result<()> {
+        if self.size + line.len() as u64 > AUDIT_BYTES {
+            let turned =
+                fs::rename(&self.path, self.path.with_extension("jsonl.1")).and_then(|()| open(&self.path));
             // One that cannot be turned over grows on: a long record is better than none.
             if let Ok(fresh) = turned {
-                (file, size) = (fresh, 0);
+                (self.file, self.size) = (fresh, 0);
             }
         }
-        match file.write_all(line.as_bytes()) {
-            Ok(()) => size += line.len() as u64,
-            Err(_) => drop(lost.fetch_add(1, Ordering::Relaxed)),
-        }
+        self.file.write_all(line.as_bytes())?;
+        self.size += line.len() as u64;
+        Ok(())
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const CALL: Call<'_> = Call {
+        request_id: "a\n{\"status\":200}",
+        key: Some("red"),
+        tenant: None,
+        peer: None,
+        method: "GET",
+        path: "/x",
+        status: 404,
+        took_us: 7,
+    };
+
     #[test]
     fn calls_are_lines_and_what_others_say_cannot_make_a_line_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        let file = open(&dir.path().join("audit.jsonl")).unwrap();
-        let (sender, receiver) = sync_channel(4);
-        let audit = Audit { lines: Some(sender), lost: Arc::default() };
-        let call = Call {
-            request_id: "a\n{\"status\":200}",
-            key: Some("red"),
-            tenant: None,
-            peer: None,
-            method: "GET",
-            path: "/x",
-            status: 404,
-            took_us: 7,
-        };
-        audit.record(call);
-        audit.record(Call { status: 200, ..call });
-        drop(audit);
-        write(file, &dir.path().join("audit.jsonl"), &receiver, &AtomicU64::new(0));
+        let audit = Audit::open(dir.path()).unwrap();
+        audit.record(CALL);
+        audit.record(Call { status: 200, ..CALL });
         let text = fs::read_to_string(dir.path().join("audit.jsonl")).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -161,23 +131,27 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_up_with_is_counted() {
-        let (sender, _receiver) = sync_channel(1);
-        let audit = Audit { lines: Some(sender), lost: Arc::default() };
-        let call = Call {
-            request_id: "",
-            key: None,
-            tenant: None,
-            peer: None,
-            method: "GET",
-            path: "/",
-            status: 200,
-            took_us: 0,
-        };
-        for _ in 0..3 {
-            audit.record(call);
-        }
+    fn a_file_that_has_grown_is_turned_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        File::create(&path).unwrap().set_len(AUDIT_BYTES).unwrap();
+        let audit = Audit::open(dir.path()).unwrap();
+        audit.record(CALL);
+        let size = |name: &str| fs::metadata(dir.path().join(name)).unwrap().len();
+        assert!(size("audit.jsonl.1") == AUDIT_BYTES && (1..1000).contains(&size("audit.jsonl")));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        File::create(&path).unwrap();
+        // For reading only.
+        let lines = Lines { file: File::open(&path).unwrap(), path, size: 0 };
+        let audit = Audit { lines: Some(Arc::new(Mutex::new(lines))), lost: Arc::default() };
+        audit.record(CALL);
+        audit.record(CALL);
         assert_eq!(audit.lost(), 2);
-        Audit::off().record(call);
+        Audit::off().record(CALL);
     }
 }

@@ -76,7 +76,7 @@ impl Server {
     /// Boxes stay when it ends: whoever serves the same state directory next finds them.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
         let Server { house, config, service } = self;
-        let (reaper, audit) = (tokio::spawn(opensandbox::reap(service.clone())), service.audit());
+        let reaper = tokio::spawn(opensandbox::reap(service.clone()));
         let telemetry = tokio::spawn(opensandbox::report(service.clone()));
         let mcp = match config.mcp {
             Some(mcp) => {
@@ -92,10 +92,6 @@ impl Server {
         reaper.abort();
         telemetry.abort();
         // In a thread that may wait; how it went is told nowhere any more.
-        let flush = move || {
-            audit.flush();
-            service.log().flush();
-        };
-        let _ = tokio::task::spawn_blocking(flush).await;
+        let _ = tokio::task::spawn_blocking(move || service.log().flush()).await;
     }
 }

@@ -50,8 +50,6 @@ pub(crate) const SEARCH_HITS: usize = 100;
 pub(crate) const SEARCH_WORD_BYTES: usize = 200;
 /// Tenants whose calls are counted at once; when there are more, all begin anew.
 pub(crate) const CALLERS_KEPT: usize = 10_000;
-/// Lines of the audit that wait to be written.
-pub(crate) const AUDIT_WAITING: usize = 4096;
 /// The file of the audit, before it is turned over.
 pub(crate) const AUDIT_BYTES: u64 = 64 << 20;
 /// Lines of the log that wait to be written.

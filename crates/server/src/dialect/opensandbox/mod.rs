@@ -123,11 +123,6 @@ impl Service {
         self.tenants.clone()
     }
 
-    /// The record of calls.
-    pub(crate) fn audit(&self) -> Audit {
-        self.audit.clone()
-    }
-
     /// What is said while it runs.
     pub(crate) fn log(&self) -> &Log {
         &self.log
