@@ -66,6 +66,7 @@ async fn lines_are_found_in_order_of_their_names(sandbox: &Sandbox) {
     let quotes = found(sandbox, "'\"; echo $(x)", json!({})).await;
     assert_eq!(quotes, "", "no shell sees the pattern");
     fails(sandbox, "search", json!({"pattern": "x", "path": "no"}), 2, "No such file").await;
+    fails(sandbox, "search", json!({"pattern": "("}), 2, "`pattern` cannot be used: unclosed group").await;
     fails(sandbox, "search", json!({"pattern": "x", "file_pattern": "[z"}), 2, "`file_pattern`").await;
 }
 

@@ -93,6 +93,10 @@ mod tests {
             assert_eq!(one_sentence(&error).as_deref(), Some(sentence));
         };
         check("glass run --memory 0 -- ls", "cannot take \"0\" for --memory: a size must be more than zero");
+        check(
+            "glass batch -j 0 --lang python x.py",
+            "cannot take \"0\" for --jobs: it is a number, 1 or more",
+        );
         check("glass create --ttl -5s", "cannot take \"-5s\" for --ttl: a time cannot be negative");
         check(
             "glass create --owner me",

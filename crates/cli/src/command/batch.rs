@@ -52,7 +52,7 @@ pub(crate) struct Batch {
     #[arg(long = "import", value_name = "MODULE", value_delimiter = ',', help_heading = "Command")]
     imports: Vec<String>,
     /// How many run at once [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", help_heading = "Command")]
+    #[arg(short, long, value_name = "N", value_parser = jobs, help_heading = "Command")]
     jobs: Option<NonZeroUsize>,
     /// Copy what each left behind to DIR/NAME, which must not be there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Command")]
@@ -60,6 +60,10 @@ pub(crate) struct Batch {
     /// The files that the code is in
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     code: Vec<PathBuf>,
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "it is a number, 1 or more".to_owned())
 }
 
 /// What all of them have in common.

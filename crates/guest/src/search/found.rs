@@ -48,6 +48,12 @@ pub(crate) enum Failed {
     File(String),
 }
 
+/// What is wrong, of a message that shows the place in lines of its own.
+fn last_words(message: &str) -> &str {
+    let last = message.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(message).trim();
+    last.strip_prefix("error: ").unwrap_or(last)
+}
+
 impl<W: Write> Found<W> {
     pub(crate) fn new(ask: &Ask, out: W) -> Result<Found<W>, String> {
         let matcher = RegexMatcherBuilder::new()
@@ -57,7 +63,7 @@ impl<W: Write> Found<W> {
             .size_limit(PATTERN_BYTES_MAX)
             .dfa_size_limit(PATTERN_BYTES_MAX)
             .build(&ask.pattern)
-            .map_err(|e| format!("`pattern` cannot be used: {e}"))?;
+            .map_err(|e| format!("`pattern` cannot be used: {}", last_words(&e.to_string())))?;
         let around = if ask.files_only { 0 } else { ask.context };
         let searcher = SearcherBuilder::new()
             .line_number(true)
@@ -197,4 +203,20 @@ fn shown(line: &[u8]) -> String {
     }
     let text = String::from_utf8_lossy(&line[..LINE_BYTES_SHOWN]);
     format!("{} [… {} bytes]", text.trim_end_matches('\u{fffd}'), line.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_that_is_none_gets_one_sentence() {
+        let ask = |pattern: &str| format!(r#"{{"pattern": {pattern:?}}}"#);
+        for (pattern, why) in [("(", "unclosed group"), ("[z-a]", "invalid character class range")] {
+            let ask = Ask::read(&ask(pattern)).unwrap();
+            let said = Found::new(&ask, Vec::new()).err().unwrap();
+            assert!(said.starts_with("`pattern` cannot be used: ") && said.contains(why), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+    }
 }

@@ -207,6 +207,19 @@ fn describe(id: &str, spec: &SandboxSpec, base: &Base, pid: i32, facts: Facts) -
     Ok(BoxRecord { info, spec: spec.clone(), given, mounted: base.chain.clone(), pending: None })
 }
 
+/// The refusal of a box that would be isolated less than is wanted.
+fn too_weak(who: &str, level: Level, wanted: Level, missing: &[String]) -> Error {
+    let why = match missing {
+        [] => ", which it has no means for".to_owned(),
+        missing => format!(": {}; `glass doctor` says what would help", missing.join("; ")),
+    };
+    let message = format!(
+        "this {who} can isolate a box at level `{level}` only, and `{wanted}` is wanted{why}; \
+         `--min-level {level}` accepts it"
+    );
+    Error::new(ErrorKind::Unsupported, message)
+}
+
 fn process_start(pid: i32) -> Result<u64> {
     glasshouse_linux::process::start_ticks(pid).context("look at the box's first process")
 }
@@ -254,4 +267,25 @@ fn connect_in(home: &Home, info: &SandboxInfo) -> Result<UnixStream> {
     let dir = std::fs::File::open(home.box_dir(&info.id)).map_err(gone)?;
     let socket = descriptor::connect_at(dir.as_fd(), "sock").map_err(gone)?;
     Ok(UnixStream::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_that_would_be_too_weak_is_refused_in_one_sentence() {
+        let said = |missing: &[&str]| {
+            let missing: Vec<String> = missing.iter().map(|what| (*what).to_owned()).collect();
+            too_weak("host", Level::Full, Level::Vm, &missing).to_string()
+        };
+        let begins = "this host can isolate a box at level `full` only, and `vm` is wanted";
+        assert_eq!(said(&[]), format!("{begins}, which it has no means for; `--min-level full` accepts it"));
+        assert_eq!(
+            said(&["no seccomp", "no cgroup"]),
+            format!(
+                "{begins}: no seccomp; no cgroup; `glass doctor` says what would help; `--min-level full` accepts it"
+            )
+        );
+    }
 }

@@ -70,7 +70,9 @@ use crate::limits::{
     REMOVE_TRIES,
 };
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native};
+use crate::runtime::{
+    Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native, too_weak,
+};
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
@@ -245,12 +247,7 @@ fn step_failed(failed: Failed) -> Error {
 /// much he wants.
 fn check_level(spec: &SandboxSpec, level: Level, missing: &[String]) -> Result<()> {
     let Some(wanted) = spec.min_level.filter(|wanted| level < *wanted) else { return Ok(()) };
-    let message = format!(
-        "this engine can isolate a box at level `{level}` only, and `{wanted}` is wanted: {}; \
-         `glass doctor` says what would help, `--min-level {level}` accepts it",
-        missing.join("; ")
-    );
-    Err(Error::new(ErrorKind::Unsupported, message))
+    Err(too_weak("engine", level, wanted, missing))
 }
 
 /// How strongly a box is isolated, and what is missing.

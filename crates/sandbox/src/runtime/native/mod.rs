@@ -41,7 +41,7 @@ use crate::image::Base;
 use crate::limits::GOODBYE_TIMEOUT;
 use crate::runtime::builders::{Builder, Builders};
 use crate::runtime::start::{self, Failed, Parcel};
-use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe};
+use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, too_weak};
 use crate::snapshot::layers;
 use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec};
 use ahead::{Ahead, Begun};
@@ -232,12 +232,7 @@ impl Native {
         let level = if missing.is_empty() { Level::Full } else { Level::Reduced };
         let wanted = spec.min_level.unwrap_or(Level::Full);
         if level < wanted {
-            let message = format!(
-                "this host can isolate a box at level `{level}` only, and `{wanted}` is wanted: {}; \
-                 `glass doctor` says what would help, `--min-level {level}` accepts it",
-                missing.join("; ")
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(too_weak("host", level, wanted, &missing));
         }
         Ok((level, missing))
     }
