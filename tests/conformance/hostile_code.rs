@@ -15,6 +15,8 @@ on_every_runtime!(
     killing_everybody_is_told_by_everybody,
     killing_its_group_ends_its_own_context,
     closed_descriptors_end_the_context,
+    streams_that_were_taken_apart_are_whole_in_the_next_run,
+    threads_that_show_at_once_lose_nothing,
     words_of_the_protocol_in_the_output_mean_nothing,
     words_of_the_protocol_on_the_line_end_the_context,
     nonsense_among_the_results_is_told_as_such,
@@ -44,6 +46,28 @@ async fn lost_by(sandbox: &Sandbox, code: &str) -> (ExecOutput, String) {
 async fn lives_on(sandbox: &Sandbox, context: &ContextInfo) {
     assert_eq!(value(sandbox, context, "1 + 1").await, "2");
     assert_eq!(stdout_of(sandbox, "echo lives").await, "lives\n");
+}
+
+async fn streams_that_were_taken_apart_are_whole_in_the_next_run(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    for apart in ["del sys.stdout", "sys.stdout.detach()", "sys.stdout.close()", "sys.stdout = None"] {
+        let output = run(sandbox, &context, &format!("import sys\n{apart}\nNone")).await;
+        assert!(output.report.exit.success(), "{apart}: {output:?}");
+        assert_eq!(text(&run(sandbox, &context, "print('whole')").await.stdout), "whole\n", "{apart}");
+    }
+}
+
+async fn threads_that_show_at_once_lose_nothing(sandbox: &Sandbox) {
+    let code = "import threading\n\
+        def show():\n  for _ in range(10): display({'text/plain': 'x' * 100000}, raw=True)\n\
+        threads = [threading.Thread(target=show) for _ in range(4)]\n\
+        for thread in threads: thread.start()\n\
+        for thread in threads: thread.join()";
+    let output = run(sandbox, &context(sandbox).await, code).await;
+    let whole = output.results.iter().filter(
+        |result| matches!(result, CodeResult::Display(shown) if shown.data["text/plain"].len() == 100_000),
+    );
+    assert_eq!((whole.count(), output.results.len()), (40, 40), "{:?}", output.report);
 }
 
 async fn a_process_that_ends_itself_is_the_end_of_its_context(sandbox: &Sandbox) {

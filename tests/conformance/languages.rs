@@ -247,6 +247,11 @@ async fn javascript_tells_values_and_errors(sandbox: &Sandbox) {
 }
 
 async fn javascript_lives_on_after_exit_and_stray_errors(sandbox: &Sandbox) {
+    let ended = context(sandbox, Language::Javascript).await;
+    for end in ["process.stdout.end(); void 0", "process.stdout.destroy(); void 0"] {
+        assert!(run(sandbox, &ended, end).await.report.exit.success(), "{end}");
+        assert_eq!(text(&run(sandbox, &ended, "console.log('whole')").await.stdout), "whole\n", "{end}");
+    }
     let context = context(sandbox, Language::Javascript).await;
     let output = run(sandbox, &context, "let z = 1; process.exit(4)").await;
     assert_eq!(

@@ -161,7 +161,81 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
 /// What programs of each language do at their end, or to what they find, and what comes of it.
 #[test]
 fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
-    let programs: [(&str, &str, i32, &str, &str); 14] = [
+    let programs: [(&str, &str, i32, &str, &str); 33] = [
+        (
+            "js",
+            "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
+            0,
+            "x\nbye 0\n",
+            "",
+        ),
+        ("js", "process.on('exit', () => { process.exitCode = 7 }); void 0", 7, "", ""),
+        (
+            "js",
+            "process.on('exit', (code) => console.log('bye', code)); throw new Error('no')",
+            1,
+            "bye 1\n",
+            "Error: no",
+        ),
+        ("js", "process.exitCode = '3'; void 0", 3, "", ""),
+        (
+            "js",
+            "process.on('uncaughtException', (e) => console.log('mine', e.message)); setTimeout(() => { throw new Error('t') }, 5);\
+             setTimeout(() => console.log('end'), 20); void 0",
+            0,
+            "mine t\nend\n",
+            "",
+        ),
+        (
+            "js",
+            "process.on('uncaughtException', (e) => console.log('mine', e.message)); Promise.reject(new Error('r')); void 0",
+            0,
+            "mine r\n",
+            "",
+        ),
+        (
+            "js",
+            "function main() { console.log('main') } if (require.main === module) main(); void 0",
+            0,
+            "main\n",
+            "",
+        ),
+        ("js", "module.exports = 1; console.log(typeof module, typeof exports)", 0, "object object\n", ""),
+        (
+            "js",
+            "const { pipeline, Readable } = require('stream'); pipeline(Readable.from(['a\\n']), process.stdout, () => console.log('after')); void 0",
+            0,
+            "a\nafter\n",
+            "",
+        ),
+        ("js", "throw new Error('\\ud800 x')", 1, "", "Error: \\ud800 x"),
+        ("js", "Array.prototype.toJSON = () => 'x'; [7]", 0, "[ 7 ]\n", ""),
+        (
+            "python",
+            "f = open('o', 'w')\nf.write('kept')\nimport atexit\natexit.register(lambda: print('bye'))\nNone",
+            0,
+            "bye\n",
+            "",
+        ),
+        ("python", "class A:\n  def __del__(self): print('gone')\na = A()\na.a = a", 0, "gone\n", ""),
+        (
+            "python",
+            "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('hi')",
+            0,
+            "hi\n",
+            "",
+        ),
+        ("python", "import sys\nwith sys.stdout as out: out.write('hi\\n')\nNone", 0, "hi\n", ""),
+        ("python", "import sys\nprint('hi')\nsys.stdout = None", 0, "hi\n", ""),
+        ("python", "import sys\nprint('hi')\ndel sys.stdout", 0, "hi\n", ""),
+        (
+            "bash",
+            "main() { echo main; }; if [ \"${BASH_SOURCE[0]}\" = \"$0\" ]; then main; fi",
+            0,
+            "main\n",
+            "",
+        ),
+        ("python", "raise ValueError('x')", 1, "", "ValueError: x"),
         ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
         ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
         ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
@@ -248,8 +322,11 @@ fn code_that_ran_once_tells_what_it_left() {
         let dir = house.path().join("once");
         std::fs::create_dir(&dir).unwrap();
         let file = dir.join("once.py");
-        std::fs::write(&file, "import os\nos.makedirs('out')\nopen('out/f', 'w').write('left')\n6 * 7")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "import os\nos.makedirs('out')\nf = open('out/f', 'w')\nf.write('left')\n6 * 7",
+        )
+        .unwrap();
         for (path, mode) in [(&dir, 0o777), (&file, 0o644)] {
             let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
             std::fs::set_permissions(path, mode).unwrap();

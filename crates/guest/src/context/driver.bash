@@ -35,6 +35,8 @@ while :; do
         # A program: it ends the shell with itself, and with what it has left to be done then.
         unset -f exit
         trap - INT
+        # Where it can be said what a program is called, it is called what it is read from, as one in a file is.
+        BASH_ARGV0=/proc/self/fd/62
         printf 'begun %s\n' "$__glass_exec" >&63
         . /proc/self/fd/62
         exit

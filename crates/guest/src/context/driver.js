@@ -25,7 +25,8 @@
   // Code may replace whatever it likes of the globals; the driver keeps what it needs.
   const stringify = JSON.stringify;
   const bytesOf = Buffer.from.bind(Buffer);
-  const { defineProperty, entries, fromEntries } = Object;
+  const { defineProperty, entries, fromEntries, setPrototypeOf } = Object;
+  const { isArray } = Array;
   const [Text, Whole, Bytes] = [String, Number, Uint8Array];
   const typescript = globalThis.__glasshouse_typescript === true;
   delete globalThis.__glasshouse_typescript;
@@ -90,24 +91,47 @@
     for (let rest = bytes; rest.length > 0;) rest = rest.subarray(writeSync(fd, rest));
   };
 
-  const emit = (kind, content) => {
-    if (run) writeAll(run.results, bytesOf(stringify({ [kind]: content }) + '\n'));
+  // JSON of texts, lists and objects, without what code may have added to these. Half a letter, which no other side can read, is
+  // written as it would be in code.
+  const HALF = /(?<=(?:^|[^\\])(?:\\\\)*)\\(?=ud[89a-f][0-9a-f]{2})/g;
+  const quoted = (text) => {
+    const made = stringify(text);
+    return made.includes('\\ud') ? made.replace(HALF, '\\\\') : made;
+  };
+  const encoded = (value) => {
+    let made = '';
+    if (isArray(value)) {
+      for (let at = 0; at < value.length; at += 1) made += (at ? ',' : '') + encoded(value[at]);
+      return `[${made}]`;
+    }
+    if (typeof value !== 'object' || value === null) return quoted(Text(value));
+    const all = entries(value);
+    for (let at = 0; at < all.length; at += 1) made += `${at ? ',' : ''}${quoted(all[at][0])}:${encoded(all[at][1])}`;
+    return `{${made}}`;
   };
 
-  // They write at once, to whatever these numbers are. One in which code was interrupted takes itself to be writing for ever:
-  // then it is replaced.
+  const emit = (kind, content) => {
+    if (run) writeAll(run.results, bytesOf(`{"${kind}":${encoded(content)}}\n`));
+  };
+
+  // They write at once, to whatever these numbers are. One in which code was interrupted takes itself to be writing for ever, and
+  // one that was ended takes nothing more: then it is replaced.
+  const renewStream = (name, fd) => {
+    const stream = new Writable({
+      write(chunk, encoding, done) {
+        try { writeAll(fd, chunk); } catch { /* nobody reads it */ }
+        done();
+      },
+    });
+    stream.fd = fd;
+    defineProperty(process, name, { configurable: true, enumerable: true, writable: true, value: stream });
+    console[`_${name}`] = stream;
+    stream.once('finish', () => { if (process[name] === stream) renewStream(name, fd); });
+    stream.once('close', () => { if (process[name] === stream) renewStream(name, fd); });
+  };
   const renewStreams = () => {
-    for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
-      const stream = new Writable({
-        write(chunk, encoding, done) {
-          try { writeAll(fd, chunk); } catch { /* nobody reads it */ }
-          done();
-        },
-      });
-      stream.fd = fd;
-      defineProperty(process, name, { configurable: true, enumerable: true, writable: true, value: stream });
-      console[`_${name}`] = stream;
-    }
+    renewStream('stdout', 1);
+    renewStream('stderr', 2);
   };
 
   // Frames of ours and of what is around us say nothing to whoever wrote the code.
@@ -206,26 +230,37 @@
     if (settled()) conclude();
   };
 
-  const exitCode = () => run.exit ?? (typeof process.exitCode === 'number' ? process.exitCode & 0xff : 0);
+  const exitCode = () => run.exit ?? ((Whole(process.exitCode ?? 0) | 0) & 0xff);
+
+  // What a program has left to be done at its end is done, once. It may think better of its code.
+  const takeLeave = (code) => {
+    if (!run.whole || run.left) return code;
+    run.left = true;
+    process.exitCode = code;
+    try { process.emit('exit', code); } catch (error) {
+      try { tellError(error); } catch { /* then its code says that it failed */ }
+      return 1;
+    }
+    return exitCode();
+  };
 
   // The code has come to its end, but perhaps not what it has begun.
   const linger = (mine) => {
     if (!mine.whole) return finish(exitCode());
     listener.unref();
-    process.once('beforeExit', () => { if (run === mine) finish(exitCode()); });
+    process.once('beforeExit', () => { if (run === mine) finish(takeLeave(exitCode())); });
   };
 
   const fail = (error, place) => {
     // What is being ended fails in all ways. It is told of when it is over.
     if (load(shared, ENDINGS) !== heard) return;
     try { tellError(error, place); } catch { /* then its code says that it failed */ }
-    finish(error instanceof ProcessExit ? error.code : 1);
+    finish(takeLeave(error instanceof ProcessExit ? error.code : 1));
   };
 
   // A program ends here. It is not asked for anything more, and does nothing any more.
   const leave = (code) => {
-    try { process.emit('exit', code); } catch { /* it leaves all the same */ }
-    finish(code);
+    finish(takeLeave(code));
     for (;;) wait(shared, THROUGH, load(shared, THROUGH));
   };
 
@@ -249,8 +284,10 @@
       : { value: object.value };
     session.post('Runtime.evaluate', { expression: '(v) => __glasshouse_take(v)' }, (failed, answer) => {
       if (failed) return;
+      // On its way it becomes JSON, in which what code has added to all lists is to have no say.
+      const list = setPrototypeOf([argument], null);
       session.post('Runtime.callFunctionOn', {
-        functionDeclaration: '(v) => __glasshouse_take(v)', arguments: [argument], objectId: answer.result.objectId,
+        functionDeclaration: '(v) => __glasshouse_take(v)', arguments: list, objectId: answer.result.objectId,
       });
     });
     delete globalThis.__glasshouse_take;
@@ -289,6 +326,17 @@
     }, answered(mine));
   };
 
+  // A program is asked whether it is one, and is to say yes.
+  const beMain = () => {
+    const Module = require('module');
+    const main = new Module('.', null);
+    main.paths = Module._nodeModulePaths(process.cwd());
+    for (const [name, value] of [['module', main], ['exports', main.exports]]) {
+      defineProperty(globalThis, name, { configurable: true, enumerable: false, writable: true, value });
+    }
+    defineProperty(globalThis.require, 'main', { configurable: true, enumerable: true, writable: true, value: main });
+  };
+
   const start = ({ serial, id, fed, dir, whole }) => {
     const code = readFileSync(`${dir}/code`, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
@@ -296,6 +344,7 @@
     put(2, `${dir}/2`, 'w');
     run = { serial, id, results: openSync(`${dir}/3`, 'w'), end: null, whole };
     stdin = null;
+    if (whole) beMain();
     const mine = run;
     try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
     say(`begun ${id}`);
@@ -311,6 +360,9 @@
   process.on('SIGINT', () => {}); // Who means us tells the listener.
   for (const event of ['uncaughtException', 'unhandledRejection']) {
     process.on(event, (error) => {
+      // What it has somebody for is his.
+      if (run?.whole && process.listenerCount(event) > 1) return;
+      if (run?.whole && process.listenerCount('uncaughtException') > 1) return void process.emit('uncaughtException', error, event);
       // A program ends by what it does not catch, and a context outlives it.
       if ((run?.whole || error instanceof ProcessExit) && run?.end === null) return fail(error);
       try { writeSync(2, `${shown(error)}\n`); } catch { /* nobody reads it */ }

@@ -8,6 +8,7 @@ def drive(wait=None):
     import _ast as ast
     import _signal
     import _socket
+    import _thread
     import builtins
     import io
     import os
@@ -20,7 +21,7 @@ def drive(wait=None):
     close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
     callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
     SyntaxError_, UnicodeError_, OSError_ = SyntaxError, UnicodeError, OSError
-    bytearray_, tuple_, range_ = bytearray, tuple, range
+    bytearray_, tuple_, range_, Stream = bytearray, tuple, range, io.IOBase
     try:
         from _json import encode_basestring_ascii as quoted
     except ImportError:
@@ -57,7 +58,7 @@ def drive(wait=None):
     def encoded(value):
         """JSON of texts, lists and dicts, by nothing that user code can have replaced."""
         if isinstance_(value, dict_):
-            return '{' + ', '.join([quoted(k) + ': ' + encoded(v) for k, v in value.items()]) + '}'
+            return '{' + ', '.join([encoded(k) + ': ' + encoded(v) for k, v in value.items()]) + '}'
         if isinstance_(value, list_):
             return '[' + ', '.join([encoded(v) for v in value]) + ']'
         try:
@@ -67,12 +68,16 @@ def drive(wait=None):
             value = value.encode('utf-8', 'backslashreplace').decode('utf-8')
         return quoted(value)
 
+    # Threads show things, too, and what is long is written in parts.
+    emitting = _thread.allocate_lock()
+
     def emit(kind, content):
         if State.results < 0 or getpid() != own_pid:
             return
         rest = memoryview_((encoded({kind: content}) + '\n').encode('ascii'))
-        while rest:
-            rest = rest[write(State.results, rest):]
+        with emitting:
+            while rest:
+                rest = rest[write(State.results, rest):]
 
     SHAPES = (
         ('_repr_html_', 'text/html'),
@@ -330,8 +335,14 @@ def drive(wait=None):
     sys.argv = ['']
     sys.displayhook = displayhook
 
+    class Pipe(io.FileIO):
+        """What it was made of is not what a run has: no place in a pipe can be sought."""
+
+        def seekable(self):
+            return False
+
     def writer(descriptor):
-        raw = io.FileIO(descriptor, 'w', closefd=False)
+        raw = Pipe(descriptor, 'w', closefd=False)
         return io.TextIOWrapper(io.BufferedWriter(raw), encoding='utf-8', errors='backslashreplace',
                                 line_buffering=True)
 
@@ -421,6 +432,20 @@ def drive(wait=None):
         if last is not None:
             perform(compile_(last, name, 'single', AWAIT, True))
 
+    def is_open(stream):
+        try:
+            return not getattr_(stream, 'closed', True)
+        except Exception_:
+            # One that was taken apart does not say.
+            return False
+
+    def flush():
+        """Writes what is waiting, to what is still there to be written to."""
+        for name in ('stdout', 'stderr'):
+            stream = getattr_(sys, name, None)
+            if hasattr_(stream, 'flush') and (is_open(stream) or not isinstance_(stream, Stream)):
+                stream.flush()
+
     def fresh():
         """What a run finds, whatever the one before has done to it."""
         set_signal(_signal.SIGINT, interrupted)
@@ -430,10 +455,10 @@ def drive(wait=None):
             except OSError:
                 pass
         sys.stdin = sys.__stdin__ = reader()
-        if getattr_(sys.stdout, 'closed', True):
-            sys.stdout = own_out if not own_out.closed else writer(1)
-        if getattr_(sys.stderr, 'closed', True):
-            sys.stderr = own_err if not own_err.closed else writer(2)
+        if not is_open(getattr_(sys, 'stdout', None)):
+            sys.stdout = own_out if is_open(own_out) else writer(1)
+        if not is_open(getattr_(sys, 'stderr', None)):
+            sys.stderr = own_err if is_open(own_err) else writer(2)
 
     def show_what_can_be():
         """Figures of code that failed are its own, and not those of what runs next."""
@@ -443,12 +468,19 @@ def drive(wait=None):
             pass
 
     def take_leave():
-        """What Python does at the end of a program: it waits for its threads, and calls what was left with it for that."""
+        """What Python does at the end of a program: it waits for its threads, calls what was left with it for that, and forgets
+        all names, so that files are written that nobody has closed, and things end that want to know of it."""
         import atexit
+        import gc
         threading = sys.modules.get('threading')
         if threading is not None:
             threading._shutdown()
         atexit._run_exitfuncs()
+        builtins._ = None
+        for name in list_(names):
+            if name != '__builtins__':
+                names[name] = None
+        gc.collect()
 
     def attempt(source, count, begun, own_code, whole):
         try:
@@ -474,8 +506,7 @@ def drive(wait=None):
                     take_leave()
                 return status
             finally:
-                for stream in (sys.stdout, sys.stderr):
-                    stream.flush()
+                flush()
         except BaseException_ as error:
             # A second interrupt, or a stream that cannot be written.
             State.running = False
