@@ -146,3 +146,25 @@ fn a_record_becomes_one_page_that_needs_nothing_else() {
         assert!(code == 1 && stderr.contains("/no/such/place"), "{stderr}");
     });
 }
+
+/// Values of variables that are words of ours as well, and digits that are in every digest.
+#[test]
+fn what_is_hidden_leaves_a_record_that_can_be_replayed() {
+    let values =
+        ["HOME=/workspace", "A=host", "B=file", "C=path", "D=content", "E=user", "F=root", "G=shell"];
+    let digits: Vec<String> = (0..16).map(|digit| format!("H{digit}=b3:{digit:x}")).collect();
+    let env: Vec<&str> = values.into_iter().chain(digits.iter().map(String::as_str)).collect();
+    let env: Vec<&str> = env.into_iter().flat_map(|one| ["--env", one]).collect();
+    each_mode(|house| {
+        let id = create(house, &[&["--record", "steps"], &env[..]].concat());
+        let params = r#"{"path": "f", "content": "text\n"}"#;
+        let wrote = house.run(&["exec", &id, "--tool", "file_write", "--params", params]);
+        assert_eq!(wrote.0, 0, "{wrote:?}");
+        assert_eq!(house.run(&["exec", &id, "--shell", "--", "echo more > g; ls"]).1, "f\ng\n");
+        let replayed = house.run(&[&["replay", "--of", &id, "--quiet"], &env[..]].concat());
+        assert_eq!((replayed.0, replayed.1.trim_end()), (0, "the same, 2 steps"), "{replayed:?}");
+        assert_eq!(house.run(&["jump", &id, "1"]).0, 0);
+        assert_eq!(house.run(&["exec", &id, "--", "ls"]).1, "f\n");
+        assert_eq!(house.run(&["kill", &id]).0, 0);
+    });
+}

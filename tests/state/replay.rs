@@ -359,7 +359,32 @@ fn what_was_copied_in_is_copied_in_again() {
 }
 
 #[test]
+fn what_is_too_long_to_be_on_record_is_told_as_not_compared() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("seq 200000");
+        let told = stage.json(&["replay", "--of", &stage.id, "--strict"]);
+        let ignored: Vec<&Value> = told["ignored"].as_array().into_iter().flatten().collect();
+        assert_eq!((told["same"].clone(), ignored.len()), (true.into(), 1), "{told}");
+        assert_eq!(ignored[0]["rule"], "output-not-on-record", "{told}");
+    }
+}
+
+#[test]
 fn a_jump_that_cannot_be_done_costs_the_box_nothing() {
+    // Of a record that says something else of the beginning than is true.
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo precious > a");
+        let trace = stage.house.home().join("traces").join(&stage.id).join("trace.jsonl");
+        let text = std::fs::read_to_string(&trace).expect("it is there");
+        let base = text.lines().find(|line| line.contains("\"type\":\"base\"")).expect("it is on record");
+        let at = base.find("b3:").expect("it has a digest");
+        let digest = &base[at..at + 67];
+        std::fs::write(&trace, text.replace(digest, &format!("b3:{}", "0".repeat(64)))).expect("it is ours");
+        let sentence = stage.refused(&["jump", &stage.id, "1"]);
+        assert!(sentence.contains("as it was"), "{sentence}");
+        let copy = stage.ok(&["fork", &stage.id]);
+        assert_eq!(stage.sh_in(&copy, "cat a"), "precious", "{:?}", stage.house.mode);
+    }
     for stage in Stage::each(&["--record", "steps"]) {
         stage.ok(&["cp", &tree(&stage, 2 << 20), &format!("{}:/workspace/t", stage.id)]);
         stage.sh("echo more > a");

@@ -419,8 +419,7 @@ impl Event {
                 [op, path].into_iter().chain(error).for_each(visit);
             }
             Event::State { what, snapshot, method, step: _ } => {
-                visit(what);
-                snapshot.iter_mut().chain(method).for_each(visit);
+                [what].into_iter().chain(snapshot).chain(method).for_each(&mut unless_ours(visit));
             }
             Event::Base(base) => base.each_text(visit),
             Event::Step(step) => step.each_text(visit),
@@ -438,10 +437,11 @@ impl Event {
 impl Base {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
         let Base { digest, deterministic: _, uncontrolled, task } = self;
-        visit(digest);
+        unless_ours(visit)(digest);
         uncontrolled.iter_mut().for_each(&mut *visit);
         if let Some(BaseTask { repo, commit, setup, test, dir, image }) = task {
-            [repo, commit, dir].into_iter().chain(setup).chain(test).chain(image).for_each(visit);
+            [repo].into_iter().chain(setup).chain(test).for_each(&mut *visit);
+            [commit, dir].into_iter().chain(image).for_each(&mut unless_ours(visit));
         }
     }
 }
@@ -463,7 +463,8 @@ impl Step {
             no_state,
             snapshot,
         } = self;
-        tool.iter_mut().chain(error).chain(no_state).chain(snapshot).for_each(&mut *visit);
+        tool.iter_mut().chain(snapshot).for_each(&mut unless_ours(visit));
+        error.iter_mut().chain(no_state).for_each(&mut *visit);
         if let Some(end) = end {
             each_text_of_end(end, visit);
         }
@@ -477,7 +478,7 @@ impl Step {
             took_us: _,
         }) = state
         {
-            visit(digest);
+            unless_ours(visit)(digest);
             processes.iter_mut().for_each(visit);
         }
     }
@@ -501,8 +502,9 @@ impl BoxCreated {
             forked_from,
             redact,
         } = self;
-        let texts = [id, runtime, level, image].into_iter().chain(name).chain(user).chain(cwd);
-        texts.chain(forked_from).chain(uncontrolled).chain(redact).for_each(&mut *visit);
+        let words = [id, runtime, level, image].into_iter().chain(user).chain(cwd).chain(forked_from);
+        words.for_each(&mut unless_ours(visit));
+        name.iter_mut().chain(uncontrolled).chain(redact).for_each(&mut *visit);
         each_name(env_names, visit);
         *limits = std::mem::take(limits)
             .into_iter()
@@ -526,7 +528,8 @@ impl BoxCreated {
 impl ContextChange {
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
         let ContextChange { what, context, language: _, interpreter, cwd, user, env_names } = self;
-        [what, context].into_iter().chain(interpreter).chain(cwd).chain(user).for_each(&mut *visit);
+        [context].into_iter().chain(interpreter).for_each(&mut *visit);
+        [what].into_iter().chain(cwd).chain(user).for_each(&mut unless_ours(visit));
         each_name(env_names, visit);
     }
 }
@@ -548,7 +551,8 @@ impl ExecStarted {
             output_bytes_max: _,
             rlimits: _,
         } = self;
-        cwd.iter_mut().chain(user).chain(label).for_each(&mut *visit);
+        cwd.iter_mut().chain(user).for_each(&mut unless_ours(visit));
+        label.iter_mut().for_each(&mut *visit);
         each_name(env_names, visit);
         match program {
             Program::Argv(argv) => argv.iter_mut().for_each(visit),
@@ -557,6 +561,51 @@ impl ExecStarted {
                 visit(context);
                 visit(code);
             }
+        }
+    }
+}
+
+/// What boxes have unless somebody says otherwise, what our tools are called, and what is done to boxes. A variable with such a
+/// value is no secret of anybody's, and a record without them cannot be replayed.
+const OURS: [&str; 27] = [
+    "/",
+    "/workspace",
+    "docker",
+    "file_delete",
+    "file_edit",
+    "file_list",
+    "file_read",
+    "file_write",
+    "fork",
+    "full",
+    "git",
+    "host",
+    "native",
+    "none",
+    "process",
+    "python",
+    "reduced",
+    "reset",
+    "restore",
+    "root",
+    "search",
+    "shell",
+    "snapshot",
+    "start",
+    "stop",
+    "submit",
+    "user",
+];
+/// Before the digits of a digest, and how many there are.
+const DIGEST: (&str, usize) = ("b3:", 64);
+
+/// Visits a text unless all of it is a word of ours, or a digest: some four digits are in every one of those.
+fn unless_ours<'a>(visit: &'a mut dyn FnMut(&mut String)) -> impl FnMut(&mut String) + 'a {
+    |text| {
+        let is_hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let digits = text.strip_prefix(DIGEST.0).filter(|digits| digits.len() == DIGEST.1);
+        if !OURS.contains(&text.as_str()) && !digits.is_some_and(is_hex) {
+            visit(text);
         }
     }
 }

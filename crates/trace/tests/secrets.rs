@@ -214,7 +214,8 @@ fn what_is_hidden_in_json_leaves_json() {
         // Nothing that anybody has said holds it: words of the format and what was measured are all that does.
         let said = [&change.path, change.text.as_ref().and_then(Text::as_str).unwrap()];
         assert!(said.iter().all(|text| !text.contains(secret)), "{secret}: {said:?}");
-        let asked = serde_json::to_string(&step.params).unwrap().replace(":true", "");
+        let asked =
+            serde_json::to_string(&step.params).unwrap().replace(":true", "").replace("\"command\":", "");
         assert!(!asked.contains(secret), "{secret}: {asked}");
     }
 }

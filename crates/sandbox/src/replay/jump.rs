@@ -38,6 +38,16 @@ impl Sandboxes {
         };
         // What cannot be done again must not cost the box what it has.
         check(&self.get(&info.id).await?, &trajectory.steps)?;
+        let recorded = trajectory.base.as_ref().and_then(|base| base.digest.clone());
+        if let Some(expected) = recorded.filter(|_| info.recording != Recording::Commands) {
+            let actual = match &snapshot {
+                None => self.origin_digest(&info.id).await,
+                Some(below) => self.digest(below).await.map(|found| found.digest),
+            };
+            if let Some(actual) = actual.ok().filter(|actual| *actual != expected) {
+                return Err(elsewhere(&info, step, &actual, &expected));
+            }
+        }
         match &snapshot {
             None => self.reset(&info.id).await?,
             Some(below) => {
@@ -66,6 +76,16 @@ fn no_such_step(info: &SandboxInfo, step: u64) -> Error {
         }
     };
     Error::new(ErrorKind::NotFound, message)
+}
+
+/// Why steps cannot be done again on what a box would go back to.
+fn elsewhere(info: &SandboxInfo, step: u64, actual: &str, expected: &str) -> Error {
+    let message = format!(
+        "step {step} of box {} cannot be reached: what its steps began with has the digest {actual} now, and {expected} on \
+         record; the box is as it was",
+        info.id
+    );
+    Error::new(ErrorKind::Invalid, message)
 }
 
 /// Why a box cannot be put on the snapshot that a step stands on.

@@ -18,7 +18,7 @@ use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::{Seen, Shelf};
 use crate::snapshot::{Tree, digest, layers};
 use crate::spec::RuntimeKind;
-use crate::threads::blocking_and_after;
+use crate::threads::{blocking, blocking_and_after};
 
 /// What is looked at while a box waits: some milliseconds.
 const PATIENCE: Patience = Patience { bytes: LOOK_BYTES_MAX, entries: LOOK_ENTRIES_MAX };
@@ -81,6 +81,18 @@ impl Sandboxes {
         .await?;
         self.chore(async move { drop(kept.await) });
         Ok(info)
+    }
+
+    /// The digest of what a box began with, and is reset to.
+    pub(crate) async fn origin_digest(&self, id: &str) -> Result<String> {
+        let (house, id) = (self.clone(), id.to_owned());
+        blocking(move || {
+            let _share = house.home().store_shared()?;
+            let origin = house.written(&id)?.info.origin;
+            house.know(&origin)?;
+            Ok(shelf_state(&mut Shelf::new(house.home()), id, &origin)?.digest()?.to_string())
+        })
+        .await
     }
 
     /// What a box or a snapshot consists of.
@@ -176,10 +188,24 @@ pub(super) fn shelf_state(shelf: &mut Shelf<'_>, id: String, chain: &[String]) -
     Ok(State { id, indexes, trees: shelf.trees(chain) })
 }
 
+/// The box that a word stands for, unless a snapshot has it for a name, too: one that is taken for the other tells lies.
+pub(super) fn check_means_box(home: &Home, name: &str, id: String) -> Result<String> {
+    if id == name {
+        return Ok(id);
+    }
+    match records::find(home, name) {
+        Ok(snapshot) if snapshot.name.as_deref() == Some(name) => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{name:?} is the name of box {id} and of snapshot {}; say which by its id", snapshot.id),
+        )),
+        _ => Ok(id),
+    }
+}
+
 /// The box or the snapshot of this name.
 pub(super) fn find(home: &Home, name: &str) -> Result<Found> {
     match home.resolve(name) {
-        Ok(id) => Ok(Found::Box(id)),
+        Ok(id) => check_means_box(home, name, id).map(Found::Box),
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         Err(_) => records::find(home, name).map(|found| Found::Snapshot(Box::new(found))).map_err(
             |e| match e.kind() {

@@ -19,8 +19,38 @@ pub(crate) enum Document {
     Ours,
 }
 
-/// Names in documents of ours whose values are words of the format, too.
-const WORDS: [&[u8]; 1] = [b"\"change\""];
+/// Names of parameters of our own tools: they say nothing, and what replays a call has to find them.
+const PARAMETERS: [&str; 29] = [
+    "all",
+    "answer",
+    "args",
+    "code",
+    "command",
+    "content",
+    "context",
+    "create_dirs",
+    "depth",
+    "end_line",
+    "file_pattern",
+    "files_only",
+    "hidden",
+    "ignore_case",
+    "lines",
+    "literal",
+    "max_results",
+    "new",
+    "no_ignore",
+    "old",
+    "patch",
+    "path",
+    "pattern",
+    "recursive",
+    "start_line",
+    "stdin",
+    "subcommand",
+    "timeout",
+    "work_dir",
+];
 
 impl Redactor {
     /// A document with the matches replaced, and how many there were; nothing if there were none. What is no JSON is
@@ -56,7 +86,8 @@ impl Redactor {
                     name = bytes;
                     None
                 }
-                (b'"', Document::Ours) if WORDS.contains(&name) => None,
+                (b'"', Document::Ours) if is_word(name, bytes) => None,
+                (b'"', Document::Theirs) if is_name(&text[at..]) && is_parameter(bytes) => None,
                 (b'"', _) => self.within(bytes)?,
                 (b'-' | b'0'..=b'9', Document::Theirs) => self.number(bytes),
                 _ => None,
@@ -114,6 +145,35 @@ fn token_at(text: &[u8], at: usize) -> Range<usize> {
         _ => 1,
     };
     at..at + length
+}
+
+/// What a text is without its quotes.
+fn bare(quoted: &[u8]) -> &[u8] {
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// Whether the value of this name, in a document of ours, is a word of the format: what was done, what it was done to, its mode
+/// in octal digits, or a hash.
+fn is_word(name: &[u8], value: &[u8]) -> bool {
+    const KINDS: [&[u8]; 7] =
+        [b"file", b"directory", b"symlink", b"fifo", b"socket", b"char-device", b"block-device"];
+    let value = bare(value);
+    match bare(name) {
+        b"change" => true,
+        b"kind" => KINDS.contains(&value),
+        b"mode" => value.len() <= 4 && value.iter().all(|digit| (b'0'..=b'7').contains(digit)),
+        b"content" | b"xattrs" => {
+            let digits = value.strip_prefix(b"b3:").unwrap_or(value);
+            digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a text, in its quotes, is the name of a parameter of ours.
+fn is_parameter(quoted: &[u8]) -> bool {
+    let bare = bare(quoted);
+    PARAMETERS.iter().any(|name| name.as_bytes() == bare)
 }
 
 /// Whether a text is the name of what comes behind it.

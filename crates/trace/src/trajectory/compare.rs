@@ -192,6 +192,7 @@ impl Comparer {
         let cut = limited(expected) && limited(actual) && self.strictness != Strictness::Strict;
         if let (Some(old), Some(new)) = outputs(expected, actual) {
             let (old, new) = if cut { self.shared(old, new, &at(Aspect::Output)) } else { (old, new) };
+            self.gaps(&old, &new, &at(Aspect::Output));
             self.texts(&old, &new, &at(Aspect::Output), found);
         }
         if self.strictness == Strictness::OutputOnly {
@@ -199,6 +200,7 @@ impl Comparer {
         }
         if let (Some(old), Some(new)) = (expected.stderr.clone(), actual.stderr.clone()) {
             let (old, new) = if cut { self.shared(old, new, &at(Aspect::Stderr)) } else { (old, new) };
+            self.gaps(&old, &new, &at(Aspect::Stderr));
             self.texts(&old, &new, &at(Aspect::Stderr), found);
         }
         if let (Some(expected), Some(actual)) = (&expected.error, &actual.error) {
@@ -208,6 +210,17 @@ impl Comparer {
         if let (Some(expected), Some(actual)) = (&expected.state, &actual.state) {
             self.files(step, expected, actual, found);
             self.processes(expected, actual, &at(Aspect::Processes), found);
+        }
+    }
+
+    /// Tells of what is on neither record, and so is compared by its length alone, however strictly all else is.
+    fn gaps(&mut self, expected: &Text, actual: &Text, at: &Spot) {
+        let gap = |text: &Text| {
+            let lines = text.as_str()?.split('\n').enumerate();
+            lines.filter(|(_, line)| is_gap(line)).map(|(at, line)| (at as u64 + 1, line.to_owned())).next()
+        };
+        if let (Some((line, old)), Some((_, new))) = (gap(expected), gap(actual)) {
+            self.set_aside(NOT_ON_RECORD, at.place(line, &old, &new));
         }
     }
 
@@ -451,6 +464,9 @@ const RACY: &str = "racy-digests";
 
 /// The name under which processes are ignored of which some were still at work when they were listed.
 const AT_WORK: &str = "processes-at-work";
+
+/// The name under which the middle of an output is told that is too long to be on record.
+const NOT_ON_RECORD: &str = "output-not-on-record";
 
 /// The name under which the last of an output is ignored that was cut at its limit.
 const LIMITED: &str = "output-limit";
