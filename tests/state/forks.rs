@@ -39,3 +39,19 @@ fn a_fork_of_a_box_is_what_the_box_is() {
         assert_eq!(stage.sh_in(&second, "cat a"), "later");
     }
 }
+
+#[test]
+fn a_name_that_a_box_and_a_snapshot_have_is_taken_for_neither() {
+    for stage in Stage::each(&[]) {
+        stage.sh("echo good > f");
+        let snapshot = stage.json(&["snapshot", &stage.id, "--name", "both"])["id"].clone();
+        let other = stage.ok(&["create", "--name", "both"]);
+        for args in [&["fork", "both"][..], &["digest", "both"], &["diff", "both", &stage.id]] {
+            let sentence = stage.refused(args);
+            assert!(sentence.contains("by its id") && sentence.contains(&other), "{args:?}: {sentence}");
+        }
+        let fork = stage.ok(&["fork", snapshot.as_str().expect("it has an id")]);
+        assert_eq!(stage.sh_in(&fork, "cat f"), "good", "{:?}", stage.house.mode);
+        assert_eq!(stage.sh_in(&stage.ok(&["fork", &other]), "ls"), "");
+    }
+}

@@ -252,7 +252,7 @@ impl Sandboxes {
             let home = house.home();
             let share = home.store_shared()?;
             let id = match home.resolve(&name) {
-                Ok(id) => id,
+                Ok(id) => look::check_means_box(home, &name, id)?,
                 Err(_) => {
                     let snapshot = records::find(home, &name).map_err(|e| match e.kind() {
                         ErrorKind::NotFound => Error::new(

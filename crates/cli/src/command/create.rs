@@ -31,7 +31,8 @@ Examples:
   glass create --repo https://host/it.git --commit v1.2 --setup 'make deps' --test 'make test'
 
 With --repo, git fetches on this machine and the box stays offline. What the set-up commands make is
-kept as a snapshot: the next box with the same image, repository, commit and set-up is a fork of it.
+kept as a snapshot: the next box with the same image, repository, commit and set-up is a fork of it,
+whatever its --env: what set-up writes of that into files is in every such box.
 Logins for git come from the URL, ~/.netrc or ssh; your own git settings are not read. --disk holds
 for the box, not for its set-up.")]
 pub(crate) struct Create {
