@@ -144,5 +144,14 @@ fn code_is_remembered_from_call_to_call_and_pictures_come_as_pictures() {
     let bash = run(&mut session, json!({ "code": "echo $((6 * 7)); exit 3", "language": "bash" }));
     let bash = &bash["structuredContent"];
     assert_eq!((&bash["stdout"], &bash["exit_code"]), (&json!("42\n"), &json!(3)));
-    assert_eq!(run(&mut session, json!({ "code": "1", "language": "cobol" }))["isError"], true);
+    for refused in [
+        json!({ "code": "1", "language": "cobol" }),
+        json!({ "code": "1", "language": "bash", "context": "other" }),
+        json!({ "code": "1", "timeout": "5" }),
+        json!({ "code": "1", "timeout": 0 }),
+    ] {
+        assert_eq!(run(&mut session, refused.clone())["isError"], true, "{refused}");
+    }
+    let create = json!({ "name": "create_sandbox", "arguments": { "timeout": "1" } });
+    assert_eq!(session.ask("tools/call", create)["result"]["isError"], true);
 }

@@ -140,7 +140,18 @@ impl Config {
 
     /// What a file says, over the defaults.
     pub fn read(home: PathBuf, text: &str) -> Result<Config> {
-        let refused = |e: toml::de::Error| Error::Refused(format!("cannot use these settings: {e}"));
+        let refused = |e: toml::de::Error| {
+            // Its own words draw the place, in lines that no sentence has.
+            let (at, what) = match e.span() {
+                Some(span) => {
+                    let before = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
+                    (format!("line {}: ", before + 1), e.message().to_owned())
+                }
+                None => (String::new(), e.to_string()),
+            };
+            let what: Vec<&str> = what.split_whitespace().collect();
+            Error::Refused(format!("cannot use these settings: {at}{}", what.join(" ")))
+        };
         let mut all: Table = DEFAULT_CONFIG.parse().map_err(refused)?;
         lay_over(&mut all, text.parse().map_err(refused)?);
         // What is said of one tenant is laid over what holds for all.
@@ -333,6 +344,13 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_or_makes_no_sense_is_refused() {
+        for (text, sentence) in [
+            ("x = 1\n[bounds\n", "cannot use these settings: line 2: "),
+            ("[tenants.red]\nnonsense = 1\n", "cannot use these settings: unknown field `nonsense`"),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.starts_with(sentence) && !said.contains('\n'), "{said}");
+        }
         for text in [
             "lisen = \"127.0.0.1:1\"",
             "[bounds]\nx = 1",

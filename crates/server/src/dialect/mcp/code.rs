@@ -5,7 +5,7 @@ use glasshouse_sandbox::{
 };
 use serde_json::{Value, json};
 
-use super::session::{Arguments, Said, invalid, word};
+use super::session::{Arguments, Said, invalid, seconds, word};
 
 /// Shapes that an agent is shown as pictures, in the order of preference.
 const PICTURES: [&str; 2] = ["image/png", "image/jpeg"];
@@ -17,11 +17,14 @@ pub(super) async fn run(sandbox: &Sandbox, arguments: &Arguments) -> Result<Said
     let tongue: Tongue = language.parse().map_err(|why: String| invalid(why))?;
     let name = arguments.get("context").and_then(Value::as_str).filter(|name| !name.is_empty());
     let id = name.map_or_else(|| format!("mcp-{tongue}").replace(':', "-"), str::to_owned);
-    let timeout_ms =
-        arguments.get("timeout").and_then(Value::as_u64).map(|seconds| seconds.saturating_mul(1000));
+    let timeout_ms = seconds(arguments)?.map(|seconds| seconds.saturating_mul(1000));
     let Tongue { language, interpreter } = tongue;
     let spec = ContextSpec { language, interpreter, id: Some(id), ..ContextSpec::default() };
     let mut context = sandbox.have_context(spec).await?;
+    if arguments.contains_key("language") && context.language != language {
+        let (id, its) = (&context.id, context.language.name());
+        return Err(invalid(format!("context {id:?} is of {its}, and the code of {}", language.name())));
+    }
     if arguments.get("restart").and_then(Value::as_bool).unwrap_or(false) {
         context = sandbox.restart_context(&context.id).await?;
     }

@@ -114,7 +114,7 @@ impl Session {
             |name: &str| arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let (repo, commit) = (optional("repo_url"), optional("base_commit"));
         let image = optional("image").unwrap_or("host");
-        let seconds = arguments.get("timeout").and_then(Value::as_u64).unwrap_or(COMMAND_SECONDS).max(1);
+        let seconds = seconds(arguments)?.unwrap_or(COMMAND_SECONDS);
         let mut spec = SandboxSpec {
             image: named(image, self.config.runtime)?,
             recording: Recording::Steps,
@@ -338,6 +338,14 @@ fn named(image: &str, runtime: RuntimeKind) -> Result<Image, Error> {
 pub(super) fn word<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a str, Error> {
     let found = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     found.ok_or_else(|| invalid(format!("{name} is missing, or no text")))
+}
+
+/// How long something may take. What is no such number is not taken for none.
+pub(super) fn seconds(arguments: &Arguments) -> Result<Option<u64>, Error> {
+    let Some(said) = arguments.get("timeout").filter(|said| !said.is_null()) else { return Ok(None) };
+    let whole = said.as_f64().filter(|seconds| seconds.fract() == 0.0 && (1.0..=1e9).contains(seconds));
+    let whole = whole.map(|seconds| seconds as u64);
+    whole.map(Some).ok_or_else(|| invalid("timeout has to be a whole number of seconds, 1 or more"))
 }
 
 pub(super) fn invalid(message: impl Into<String>) -> Error {
