@@ -359,6 +359,29 @@ fn what_was_copied_in_is_copied_in_again() {
 }
 
 #[test]
+fn who_is_told_to_end_does_not_wait_for_a_step() {
+    for stage in Stage::each(&[]) {
+        let steps = json!([{ "tool": "exec", "params": { "shell": "sleep 1000" } }]);
+        let endless = json!({ "format": "glasshouse-trajectory", "version": 1, "steps": steps });
+        let run = file(&stage, "endless.json", &endless.to_string());
+        let mut glass = stage.house.glass(&["replay", &run, "--quiet"]);
+        let mut glass = glass.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let sleeps = || {
+            let boxes = stage.json(&["list"]);
+            let ids = boxes.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
+            ids.filter(|id| *id != stage.id).any(|id| stage.house.run(&["ps", id]).1.contains("sleep 1000"))
+        };
+        while !sleeps() {
+            assert!(glass.try_wait().expect("it is ours").is_none(), "{:?}", stage.house.mode);
+        }
+        let told = std::process::Command::new("kill").args(["-INT", &glass.id().to_string()]).status();
+        assert!(told.expect("it is there").success());
+        assert_eq!(glass.wait().expect("it ends").code(), Some(130), "{:?}", stage.house.mode);
+        assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
 fn what_is_too_long_to_be_on_record_is_told_as_not_compared() {
     for stage in Stage::each(&["--record", "steps"]) {
         stage.sh("seq 200000");

@@ -76,6 +76,19 @@ impl Signals {
         self.ends > 1
     }
 
+    /// Waits for `work` until we are told to end: it may take as long as it likes. By which signal, if we were.
+    pub(crate) async fn unless_told<T>(&mut self, work: impl Future<Output = T>) -> Result<T, i32> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                told = self.next() => if let Told::End(signal) = told {
+                    return Err(signal);
+                }
+            }
+        }
+    }
+
     /// Waits for `work` although we are told to end, because it is short and should not be left half done.
     /// Whoever tells us twice need not wait. Says by which signal we were told to end meanwhile.
     pub(crate) async fn through<T>(

@@ -132,9 +132,9 @@ impl Replay {
             keep_going: self.keep_going,
         };
         let work = replay(global, &house, &sandbox, &trajectory, options);
-        let replayed = match signals.through(work).await {
-            Ok((replayed, None)) => replayed,
-            Ok((_, Some(signal))) | Err(Impatient { signal }) => {
+        let replayed = match signals.unless_told(work).await {
+            Ok(replayed) => replayed,
+            Err(signal) => {
                 if own {
                     remove(&sandbox, &mut signals).await?;
                 }
