@@ -382,6 +382,12 @@ async fn bash_leaves_the_code_and_not_the_shell(sandbox: &Sandbox) {
         ("echo a | while read y; do exit 9; done; echo $?", 0, "9\n"),
         ("exit 0", 0, ""),
         ("return 6", 6, ""),
+        ("exit 010", 10, ""),
+        ("exit -1", 255, ""),
+        ("exit abc; echo b", 2, ""),
+        // Words that the driver needs, too.
+        ("printf() { echo mine; }; read() { :; }; trap() { :; }; echo a", 0, "a\n"),
+        ("printf x; unset -f printf read trap", 0, "mine\n"),
     ] {
         let output = run(sandbox, &context, code).await;
         assert_eq!(
