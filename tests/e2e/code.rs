@@ -158,114 +158,109 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
     });
 }
 
-/// What programs of each language do at their end, or to what they find, and what comes of it.
+/// What programs of each language do at their end, or to what they find: code, stdout, and what is in stderr.
+const PROGRAMS: [(&str, &str, i32, &str, &str); 33] = [
+    (
+        "js",
+        "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
+        0,
+        "x\nbye 0\n",
+        "",
+    ),
+    ("js", "process.on('exit', () => { process.exitCode = 7 }); void 0", 7, "", ""),
+    (
+        "js",
+        "process.on('exit', (code) => console.log('bye', code)); throw new Error('no')",
+        1,
+        "bye 1\n",
+        "Error: no",
+    ),
+    ("js", "process.exitCode = '3'; void 0", 3, "", ""),
+    (
+        "js",
+        "process.on('uncaughtException', (e) => console.log('mine', e.message)); setTimeout(() => { throw new Error('t') }, 5);\
+         setTimeout(() => console.log('end'), 20); void 0",
+        0,
+        "mine t\nend\n",
+        "",
+    ),
+    (
+        "js",
+        "process.on('uncaughtException', (e) => console.log('mine', e.message)); Promise.reject(new Error('r')); void 0",
+        0,
+        "mine r\n",
+        "",
+    ),
+    (
+        "js",
+        "function main() { console.log('main') } if (require.main === module) main(); void 0",
+        0,
+        "main\n",
+        "",
+    ),
+    ("js", "module.exports = 1; console.log(typeof module, typeof exports)", 0, "object object\n", ""),
+    (
+        "js",
+        "const { pipeline, Readable } = require('stream'); pipeline(Readable.from(['a\\n']), process.stdout, () => console.log('after')); void 0",
+        0,
+        "a\nafter\n",
+        "",
+    ),
+    ("js", "throw new Error('\\ud800 x')", 1, "", "Error: \\ud800 x"),
+    ("js", "Array.prototype.toJSON = () => 'x'; [7]", 0, "[ 7 ]\n", ""),
+    (
+        "python",
+        "f = open('o', 'w')\nf.write('kept')\nimport atexit\natexit.register(lambda: print('bye'))\nNone",
+        0,
+        "bye\n",
+        "",
+    ),
+    ("python", "class A:\n  def __del__(self): print('gone')\na = A()\na.a = a", 0, "gone\n", ""),
+    (
+        "python",
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('hi')",
+        0,
+        "hi\n",
+        "",
+    ),
+    ("python", "import sys\nwith sys.stdout as out: out.write('hi\\n')\nNone", 0, "hi\n", ""),
+    ("python", "import sys\nprint('hi')\nsys.stdout = None", 0, "hi\n", ""),
+    ("python", "import sys\nprint('hi')\ndel sys.stdout", 0, "hi\n", ""),
+    ("bash", "main() { echo main; }; if [ \"${BASH_SOURCE[0]}\" = \"$0\" ]; then main; fi", 0, "main\n", ""),
+    ("python", "raise ValueError('x')", 1, "", "ValueError: x"),
+    ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
+    ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
+    ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
+    ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
+    ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
+    ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
+    ("python", "import sys\nprint(1)\nsys.exit(0)", 0, "1\n", ""),
+    ("python", "import sys\nsys.exit('text')", 1, "", "text\n"),
+    ("python", "\u{feff}print(1)", 0, "1\n", ""),
+    ("python", "raise ValueError('\\ud800 x')", 1, "", "ValueError: \\ud800 x"),
+    // What has every attribute has no shapes, and what fails to say so has none.
+    (
+        "python",
+        "import unittest.mock as m\nx = m.MagicMock(); x.__repr__ = lambda self: 'mock'; x",
+        0,
+        "mock\n",
+        "",
+    ),
+    (
+        "python",
+        "class A:\n  def __getattr__(self, name): raise RuntimeError(name)\n  def __repr__(self): return 'a'\nA()",
+        0,
+        "a\n",
+        "",
+    ),
+    ("bash", "trap 'echo bye' EXIT; echo hi; exit 4", 4, "hi\nbye\n", ""),
+    ("bash", "set -e; echo a; false; echo b", 1, "a\n", ""),
+];
+
 #[test]
 fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
-    let programs: [(&str, &str, i32, &str, &str); 33] = [
-        (
-            "js",
-            "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
-            0,
-            "x\nbye 0\n",
-            "",
-        ),
-        ("js", "process.on('exit', () => { process.exitCode = 7 }); void 0", 7, "", ""),
-        (
-            "js",
-            "process.on('exit', (code) => console.log('bye', code)); throw new Error('no')",
-            1,
-            "bye 1\n",
-            "Error: no",
-        ),
-        ("js", "process.exitCode = '3'; void 0", 3, "", ""),
-        (
-            "js",
-            "process.on('uncaughtException', (e) => console.log('mine', e.message)); setTimeout(() => { throw new Error('t') }, 5);\
-             setTimeout(() => console.log('end'), 20); void 0",
-            0,
-            "mine t\nend\n",
-            "",
-        ),
-        (
-            "js",
-            "process.on('uncaughtException', (e) => console.log('mine', e.message)); Promise.reject(new Error('r')); void 0",
-            0,
-            "mine r\n",
-            "",
-        ),
-        (
-            "js",
-            "function main() { console.log('main') } if (require.main === module) main(); void 0",
-            0,
-            "main\n",
-            "",
-        ),
-        ("js", "module.exports = 1; console.log(typeof module, typeof exports)", 0, "object object\n", ""),
-        (
-            "js",
-            "const { pipeline, Readable } = require('stream'); pipeline(Readable.from(['a\\n']), process.stdout, () => console.log('after')); void 0",
-            0,
-            "a\nafter\n",
-            "",
-        ),
-        ("js", "throw new Error('\\ud800 x')", 1, "", "Error: \\ud800 x"),
-        ("js", "Array.prototype.toJSON = () => 'x'; [7]", 0, "[ 7 ]\n", ""),
-        (
-            "python",
-            "f = open('o', 'w')\nf.write('kept')\nimport atexit\natexit.register(lambda: print('bye'))\nNone",
-            0,
-            "bye\n",
-            "",
-        ),
-        ("python", "class A:\n  def __del__(self): print('gone')\na = A()\na.a = a", 0, "gone\n", ""),
-        (
-            "python",
-            "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('hi')",
-            0,
-            "hi\n",
-            "",
-        ),
-        ("python", "import sys\nwith sys.stdout as out: out.write('hi\\n')\nNone", 0, "hi\n", ""),
-        ("python", "import sys\nprint('hi')\nsys.stdout = None", 0, "hi\n", ""),
-        ("python", "import sys\nprint('hi')\ndel sys.stdout", 0, "hi\n", ""),
-        (
-            "bash",
-            "main() { echo main; }; if [ \"${BASH_SOURCE[0]}\" = \"$0\" ]; then main; fi",
-            0,
-            "main\n",
-            "",
-        ),
-        ("python", "raise ValueError('x')", 1, "", "ValueError: x"),
-        ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
-        ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
-        ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
-        ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
-        ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
-        ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
-        ("python", "import sys\nprint(1)\nsys.exit(0)", 0, "1\n", ""),
-        ("python", "import sys\nsys.exit('text')", 1, "", "text\n"),
-        ("python", "\u{feff}print(1)", 0, "1\n", ""),
-        ("python", "raise ValueError('\\ud800 x')", 1, "", "ValueError: \\ud800 x"),
-        // What has every attribute has no shapes, and what fails to say so has none.
-        (
-            "python",
-            "import unittest.mock as m\nx = m.MagicMock(); x.__repr__ = lambda self: 'mock'; x",
-            0,
-            "mock\n",
-            "",
-        ),
-        (
-            "python",
-            "class A:\n  def __getattr__(self, name): raise RuntimeError(name)\n  def __repr__(self): return 'a'\nA()",
-            0,
-            "a\n",
-            "",
-        ),
-        ("bash", "trap 'echo bye' EXIT; echo hi; exit 4", 4, "hi\nbye\n", ""),
-        ("bash", "set -e; echo a; false; echo b", 1, "a\n", ""),
-    ];
     each_mode(|house| {
-        for (lang, text, code, stdout, stderr) in programs {
+        for (lang, text, code, stdout, stderr) in PROGRAMS {
             let ran = once(house, &[lang], text);
             assert!((ran.0, ran.1.as_str()) == (code, stdout) && ran.2.contains(stderr), "{text}: {ran:?}");
             assert!(!stderr.is_empty() || ran.2.is_empty(), "{text}: nothing more is said: {ran:?}");

@@ -374,7 +374,7 @@ fn who_is_told_to_end_does_not_wait_for_a_step() {
         while !sleeps() {
             assert!(glass.try_wait().expect("it is ours").is_none(), "{:?}", stage.house.mode);
         }
-        let told = std::process::Command::new("kill").args(["-INT", &glass.id().to_string()]).status();
+        let told = Command::new("kill").args(["-INT", &glass.id().to_string()]).status();
         assert!(told.expect("it is there").success());
         assert_eq!(glass.wait().expect("it ends").code(), Some(130), "{:?}", stage.house.mode);
         assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
