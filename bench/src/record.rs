@@ -80,9 +80,6 @@ const WORKS: [Work; 3] = [
     },
 ];
 
-/// Files of the program that the trajectory is about.
-const SOURCES: usize = 10;
-
 /// What the files are filled with.
 const LINES: &str = "    let found = self.places.get(&key).ok_or_else(|| Error::new(Kind::NotFound, name))?;
     // The one that was asked for last is looked for first: most ask for it again.
@@ -103,29 +100,11 @@ fn files(name: &str, count: usize, bytes: usize, round: usize) -> String {
 
 /// What an agent does, without what it thinks. The compiler is the one that links this program; the tests are Python's.
 fn trajectory(round: usize) -> Vec<String> {
-    let last = SOURCES - 1;
-    let source = r#"printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include "parts.h"\nint part'$i'(const char *text) { int sum = ROUND + MENDED; for (size_t k = 0; k < strlen(text); k++) sum += text[k] * '$i'; printf("part %%d of %%s\\n", '$i', text); return sum; }\n' > part$i.c"#;
-    let sources = format!("i=0; while [ $i -le {last} ]; do {source}; i=$((i+1)); done");
-    let header = "{ echo '#define ROUND 0'; echo '#ifndef MENDED'; echo '#define MENDED 0'; echo '#endif'; i=0; \
-                  while [ $i -lt 10 ]; do echo \"int part$i(const char *text);\"; i=$((i+1)); done; } > parts.h";
-    let main = r#"{ echo '#include "parts.h"'; echo 'int main(int n, char **words) { int sum = n; (void)words;'; i=0; while [ $i -lt 10 ]; do echo "sum += part$i(words[n - 1]);"; i=$((i+1)); done; echo 'return sum == 0; }'; } > main.c"#;
-    let tests = r#"cat > test_parts.py <<'END'
-import subprocess, unittest
-class Parts(unittest.TestCase):
-    def test_each_says_its_number(self):
-        said = subprocess.run(["./parts", "text"], capture_output=True, text=True, check=True).stdout
-        self.assertEqual(said.splitlines(), [f"part {n} of text" for n in range(10)])
-    def test_whatever_it_is_about(self):
-        for text in "one", "two", "three":
-            said = subprocess.run(["./parts", text], capture_output=True, text=True, check=True).stdout
-            self.assertEqual(said.count(text), 10)
-END"#;
-    let made = format!("[ -e parts.h ] || {{ {sources}; {header}; {main}; {tests}\n}}");
     let compile = "cc -O1 -g -Wall -c";
     let link = "cc -o parts *.o && echo linked";
     let test = "python3 -m unittest -v test_parts";
     vec![
-        format!("{made}; ls -l; grep -n ROUND *.h *.c"),
+        concat!(include_str!("trajectory.sh"), "ls -l; grep -n ROUND *.h *.c").to_owned(),
         format!("sed -i 's/^#define ROUND .*/#define ROUND {round}/' parts.h"),
         format!("for file in *.c; do {compile} $file || exit 1; done; {link}"),
         test.to_owned(),

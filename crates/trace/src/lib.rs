@@ -46,7 +46,7 @@ pub use lines::unified;
 pub use payload::{BlobName, Content, Payload};
 pub use reader::{Position, Reader};
 pub use recorder::Recorder;
-pub use redaction::{Redaction, Redactor, SecretPattern};
+pub use redaction::{PARAMETERS, Redaction, Redactor, SecretPattern};
 pub use retention::{Pruned, Retention, prune};
 pub use verify::{Bad, Report, Why, verify};
 pub use view::{Style, page, render};

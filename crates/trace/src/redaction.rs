@@ -18,6 +18,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub(crate) use self::document::Document;
+pub use self::document::PARAMETERS;
 pub use self::patterns::SecretPattern;
 use self::secrets::{Needle, Scratch};
 use crate::limits::SECRET_BYTES_MIN;

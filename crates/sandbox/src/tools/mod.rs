@@ -192,6 +192,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_record_knows_the_names_of_all_parameters() {
+        let tools = built_in();
+        let named = tools.iter().flat_map(|tool| tool.parameters["properties"].as_object().unwrap().keys());
+        let named: std::collections::BTreeSet<&str> = named.map(String::as_str).collect();
+        assert_eq!(named, glasshouse_trace::PARAMETERS.into_iter().collect());
+    }
+
+    #[test]
     fn every_tool_has_a_schema_that_others_can_read() {
         for tool in built_in() {
             let schema = &tool.parameters;

@@ -20,7 +20,7 @@ pub(crate) enum Document {
 }
 
 /// Names of parameters of our own tools: they say nothing, and what replays a call has to find them.
-const PARAMETERS: [&str; 29] = [
+pub const PARAMETERS: [&str; 27] = [
     "all",
     "answer",
     "args",
@@ -35,7 +35,6 @@ const PARAMETERS: [&str; 29] = [
     "files_only",
     "hidden",
     "ignore_case",
-    "lines",
     "literal",
     "max_results",
     "new",
@@ -46,7 +45,6 @@ const PARAMETERS: [&str; 29] = [
     "pattern",
     "recursive",
     "start_line",
-    "stdin",
     "subcommand",
     "timeout",
     "work_dir",
