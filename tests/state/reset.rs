@@ -217,10 +217,9 @@ fn memory_that_outlived_a_snapshot_is_put_back_with_it() {
     }
 }
 
-/// A directory of the host is shown as it is when the box begins anew.
-#[test]
-fn a_directory_of_the_host_is_seen_anew() {
-    for house in glasshouse_tests::Mode::all().into_iter().map(glasshouse_tests::House::new) {
+/// A box on an image that has a shell and nothing else, and where that image is; one for each mode.
+fn bare(options: &[&str]) -> Vec<(Stage, std::path::PathBuf)> {
+    let made = |house: glasshouse_tests::House| {
         let root = house.home().parent().expect("it has one").join("image");
         let made = std::process::Command::new("sh")
             .args([
@@ -232,11 +231,55 @@ fn a_directory_of_the_host_is_seen_anew() {
             .status();
         assert!(made.expect("there is a shell").success());
         let image = format!("dir:{}", root.display());
-        let Some(stage) = Stage::in_house(house, &["--image", &image]) else { continue };
+        Some((Stage::in_house(house, &[&["--image", &image], options].concat())?, root))
+    };
+    glasshouse_tests::Mode::all().into_iter().map(glasshouse_tests::House::new).filter_map(made).collect()
+}
+
+/// A directory of the host is shown as it is when the box begins anew.
+#[test]
+fn a_directory_of_the_host_is_seen_anew() {
+    for (stage, root) in bare(&[]) {
         assert_eq!(stage.sh("test -e /new && echo there; true"), "");
         std::fs::write(root.join("new"), "x").expect("it is ours");
         stage.ok(&["reset", &stage.id]);
         assert_eq!(stage.sh("test -e /new && echo there; true"), "there", "{:?}", stage.house.mode);
+    }
+}
+
+/// An image need not have /dev, /proc and /sys. That they are there all the same is nothing that the box did.
+#[test]
+fn what_is_mounted_in_a_bare_image_is_nobodys_change() {
+    for (stage, root) in bare(&["--deterministic"]) {
+        let mode = stage.house.mode;
+        let clean = |id: &str| {
+            assert_eq!(stage.ok(&["diff", id]), "", "{mode:?}");
+            assert_eq!(
+                stage.sh_in(id, "echo x > /a; test -e /dev/null && test -e /proc/1 && test -d /sys"),
+                ""
+            );
+            assert_eq!(stage.ok(&["diff", id]).lines().count(), 1, "{mode:?}");
+            let json = stage.json(&["reset", id, "--verify"]);
+            assert_eq!(json["verified"]["clean"], true, "{mode:?}: {json}");
+            assert_eq!(stage.ok(&["diff", id]), "", "{mode:?}");
+        };
+        clean(&stage.id);
+        clean(&stage.id);
+        let fork = stage.ok(&["fork", &stage.id]);
+        stage.ok(&["stop", &fork]);
+        stage.ok(&["start", &fork]);
+        clean(&fork);
+        stage.sh("echo y > /b");
+        assert!(stage.ok(&["replay", "--of", &stage.id]).starts_with("the same"), "{mode:?}");
+        let names =
+            std::fs::read_dir(&root).expect("it is ours").map(|entry| entry.expect("it is").file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["bin"], "{mode:?}: and the image is as it was");
+    }
+    for (stage, _) in bare(&["--read-only"]) {
+        stage.sh("echo x > /tmp/a");
+        assert_eq!(stage.ok(&["diff", &stage.id]), "", "{:?}", stage.house.mode);
+        let json = stage.json(&["reset", &stage.id, "--verify"]);
+        assert_eq!(json["verified"]["clean"], true, "{:?}: {json}", stage.house.mode);
     }
 }
 

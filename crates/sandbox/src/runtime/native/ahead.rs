@@ -164,6 +164,7 @@ impl Native {
         let mut plan = plan::plan(Decisions {
             base: &base,
             store: None,
+            places: Vec::new(),
             top: Top::Directory(nowhere),
             generation: 0,
             users,

@@ -13,6 +13,7 @@ pub mod faults;
 mod held;
 mod limit;
 mod pinned;
+mod places;
 mod plan;
 mod probe;
 mod restack;
@@ -247,10 +248,19 @@ impl Native {
         let guest = self.guest(id, spec, base, &limits, users);
         let memory_bytes = limits.memory_beside_disk();
         let (read_only, volumes, ahead) = (spec.read_only, &spec.volumes[..], false);
-        let store = Some(layers::store(&self.home)?);
-        let decisions =
-            Decisions { base, store, top, generation, users, read_only, volumes, memory_bytes, guest, ahead };
-        let mut plan = plan::plan(decisions);
+        let mut plan = plan::plan(Decisions {
+            base,
+            store: Some(layers::store(&self.home)?),
+            places: places::missing(&self.home, &base.layers, read_only)?,
+            top,
+            generation,
+            users,
+            read_only,
+            volumes,
+            memory_bytes,
+            guest,
+            ahead,
+        });
         plan.fds = parcel.roles.clone();
         plan.fault = faults::current();
         let ready = start::start(builder, &plan, &parcel.borrow())?;
@@ -288,6 +298,7 @@ impl Native {
         let mut rest = plan::rest(Decisions {
             base,
             store: Some(layers::store(&self.home)?),
+            places: places::missing(&self.home, &base.layers, spec.read_only)?,
             top: Top::Directory(top),
             generation: 0,
             users,

@@ -87,6 +87,8 @@ pub(super) struct Decisions<'a> {
     pub(super) base: &'a Base,
     /// The directory that layers of the store are in.
     pub(super) store: Option<Source>,
+    /// Layers below those of the base, with nothing but what something is mounted on.
+    pub(super) places: Vec<Source>,
     pub(super) top: Top,
     pub(super) generation: u64,
     pub(super) users: Users,
@@ -197,7 +199,7 @@ fn overlay(decisions: &Decisions<'_>) -> Step {
         _ => None,
     };
     Step::Overlay {
-        lowers: decisions.base.layers.clone(),
+        lowers: decisions.base.layers.iter().chain(&decisions.places).cloned().collect(),
         store: decisions.store.clone(),
         top: decisions.top.clone(),
         generation: decisions.generation,
@@ -383,6 +385,7 @@ mod tests {
         let (generation, memory_bytes) = (0, None);
         let plan = plan(Decisions {
             store: None,
+            places: Vec::new(),
             base: &base,
             top,
             generation,
@@ -462,6 +465,7 @@ mod tests {
             plan(Decisions {
                 base,
                 store: None,
+                places: Vec::new(),
                 top,
                 generation,
                 users,
@@ -506,6 +510,7 @@ mod tests {
             let base = &base;
             kept_capabilities(&Decisions {
                 store: None,
+                places: Vec::new(),
                 base,
                 top,
                 generation,
@@ -531,6 +536,7 @@ mod tests {
             let (base, generation, guest) = (&base, 0, GuestConfig::default());
             let plan = plan(Decisions {
                 store: None,
+                places: Vec::new(),
                 base,
                 top,
                 generation,

@@ -30,7 +30,7 @@ use crate::runtime::builders::Builder;
 use crate::runtime::native::held::{Held, NAMESPACES, Running};
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::root::RootOf;
-use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, told};
+use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, places, told};
 use crate::runtime::start::{self, Failed, Parcel, Swapped, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken};
 use crate::snapshot::records::Method;
@@ -199,6 +199,7 @@ impl Native {
         let decisions = Decisions {
             base: &base,
             store: Some(layers::store(&self.home)?),
+            places: places::missing(&self.home, &base.layers, record.spec.read_only)?,
             top,
             generation,
             users,
