@@ -106,7 +106,8 @@ async fn a_volume_outlives_every_root_of_its_box(stage: &Stage) {
     run(&sandbox, ExecSpec { user, ..perl(r#"rename "/srv/a", "/srv/c""#) }).await;
     // Whoever gives it another root need not be allowed to give volumes.
     let other = open(&stage.home());
-    other.reset(sandbox.id()).await.unwrap();
+    let (_, verified) = other.reset_verified(sandbox.id()).await.unwrap();
+    assert_eq!(verified.difference, None, "the way to a volume is nothing that the box left");
     check(&sandbox, "reset").await;
     other.restore(sandbox.id(), &taken.id).await.unwrap();
     check(&sandbox, "restored").await;

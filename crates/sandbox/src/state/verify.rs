@@ -4,15 +4,18 @@
 //! themselves are looked at anew, so that one that was changed on the disk since is found. A directory of the host
 //! that a box stands on is its owner's to change, and taken as it is.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::look::shelf_state;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sandboxes::Sandboxes;
-use crate::snapshot::index::Index;
+use crate::snapshot::index::{Index, Kind};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Tree, diff, digest, layers};
-use crate::spec::SandboxInfo;
+use crate::spec::{SandboxInfo, Volume};
 use crate::threads::blocking;
 
 /// What was found after a reset.
@@ -79,17 +82,27 @@ impl Sandboxes {
             n => Some(format!("{n} processes run in it")),
         };
         if difference.is_none() && began.digest()? != digest::digest(&now)? {
-            difference = Some(first_difference(&began.chain(), &now)?);
+            difference = first_difference(&began.chain(), &now, &record.spec.volumes)?;
         }
         Ok(Verified { difference })
     }
 }
 
-/// The first thing that differs, in a few words.
-fn first_difference(from: &[&Index], to: &[&Index]) -> Result<String> {
-    let mut first = None;
+/// The first thing that differs, in a few words. The directories that lead to a volume are there again in every root, and
+/// nobody in the box has made them.
+fn first_difference(from: &[&Index], to: &[&Index], volumes: &[Volume]) -> Result<Option<String>> {
+    let leads_to = |path: &[u8], volume: &Volume| {
+        Path::new(volume.path.trim_start_matches('/')).starts_with(Path::new(OsStr::from_bytes(path)))
+    };
+    let (mut first, mut passed_over) = (None, false);
     let walked = diff::diff(from, to, |change| {
         let verb = match (change.from, change.to) {
+            (None, Some(node))
+                if node.entry.kind == Kind::Directory && volumes.iter().any(|v| leads_to(change.path, v)) =>
+            {
+                passed_over = true;
+                return Ok(());
+            }
             (None, _) => "was added",
             (_, None) => "is missing",
             _ => "is not what it was",
@@ -100,8 +113,8 @@ fn first_difference(from: &[&Index], to: &[&Index]) -> Result<String> {
         Err(Error::new(ErrorKind::Limit, "the first difference was found"))
     });
     match (first, walked) {
-        (Some(first), _) => Ok(first),
         (None, Err(e)) => Err(e),
-        (None, Ok(())) => Ok("its digest is another one".to_owned()),
+        (None, Ok(())) if !passed_over => Ok(Some("its digest is another one".to_owned())),
+        (first, _) => Ok(first),
     }
 }
