@@ -138,7 +138,7 @@ async fn measure(home: &Path, rounds: usize, interrupt: &Interrupt) -> Result<Ve
     let house = Sandboxes::open(Settings { home: dir.path().join("home") })?;
     let mut boxes = Vec::new();
     for recording in Recording::ALL {
-        boxes.push(house.create(SandboxSpec { recording, ..stage::spec() }).await?);
+        boxes.push(house.create(SandboxSpec { recording: Some(recording), ..stage::spec() }).await?);
     }
     let mut spawns = Samples::default();
     let measured = rows(&boxes, rounds, interrupt, &mut spawns).await;

@@ -35,7 +35,7 @@ fn a_snapshot_is_gone_back_to_and_forked() {
 #[test]
 fn a_trajectory_of_one_runtime_replays_on_the_other() {
     perform(async |stage| {
-        let recorded = |runtime| SandboxSpec { runtime, recording: Recording::Steps, ..spec() };
+        let recorded = |runtime| SandboxSpec { runtime, recording: Some(Recording::Steps), ..spec() };
         let runtimes = [RuntimeKind::Docker, RuntimeKind::Native];
         for (from, to) in [(runtimes[0], runtimes[1]), (runtimes[1], runtimes[0])] {
             let sandbox = stage.create(recorded(from)).await;
@@ -147,7 +147,7 @@ fn the_digest_of_a_container_is_that_of_a_native_box_with_the_same_files() {
 #[test]
 fn steps_are_recorded_with_what_they_changed() {
     perform(async |stage| {
-        let sandbox = stage.create(SandboxSpec { recording: Recording::Steps, ..spec() }).await;
+        let sandbox = stage.create(SandboxSpec { recording: Some(Recording::Steps), ..spec() }).await;
         stdout_of(&sandbox, "echo text > file").await;
         let diff = stage.house.diff(sandbox.id(), None, Default::default()).await.unwrap();
         let paths: Vec<_> = diff.changes.iter().map(|difference| difference.path.clone()).collect();

@@ -146,7 +146,7 @@ async fn look(house: &Sandboxes, image: Image, notices: Notices) {
 
 /// What is recorded natively replays there, and the other way round.
 async fn replays(house: &Sandboxes, spec: SandboxSpec) {
-    let recorded = |runtime| SandboxSpec { runtime, recording: Recording::Steps, ..spec.clone() };
+    let recorded = |runtime| SandboxSpec { runtime, recording: Some(Recording::Steps), ..spec.clone() };
     let runtimes = [RuntimeKind::Native, RuntimeKind::Docker];
     for (from, to) in [(runtimes[0], runtimes[1]), (runtimes[1], runtimes[0])] {
         let sandbox = house.create(recorded(from)).await.unwrap();

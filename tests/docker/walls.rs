@@ -119,7 +119,8 @@ fn a_box_says_how_strong_it_is_and_more_is_refused() {
 #[test]
 fn determinism_is_refused() {
     perform(async |stage| {
-        let error = stage.house.create(SandboxSpec { deterministic: true, ..spec() }).await.unwrap_err();
+        let error =
+            stage.house.create(SandboxSpec { deterministic: Some(true), ..spec() }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     });
 }

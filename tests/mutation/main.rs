@@ -34,8 +34,8 @@ fn a_change_in_one_step_is_named_and_nothing_else_is() {
         };
         let house = Sandboxes::open(Settings { home: dir.path().join("home") }).unwrap();
         let spec = SandboxSpec {
-            deterministic: true,
-            recording: Recording::Steps,
+            deterministic: Some(true),
+            recording: Some(Recording::Steps),
             owner: Some(std::process::id()),
             ..SandboxSpec::default()
         };

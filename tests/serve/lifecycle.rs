@@ -313,6 +313,26 @@ fn a_snapshot_begins_another_box() {
 }
 
 #[test]
+fn a_box_of_a_deterministic_snapshot_is_one_and_recorded_as_its_box_was() {
+    let server = Server::new();
+    let glass = |args: &[&str]| {
+        let (code, out, err) = server.house.run(args);
+        assert_eq!(code, 0, "{args:?}: {err}");
+        out.trim_end().to_owned()
+    };
+    let snapshot = glass(&["snapshot", &glass(&["create", "--deterministic"])]);
+    let kind = |more: Value| {
+        let mut asked = json!({ "image": null, "snapshotId": snapshot });
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let info: Value = serde_json::from_str(&glass(&["info", &server.create(asked), "--json"])).unwrap();
+        (info["deterministic"].clone(), info["recording"].clone())
+    };
+    assert_eq!(kind(json!({})), (json!(true), json!("steps")));
+    let said = json!({ "extensions": { "glasshouse.recording": "commands" } });
+    assert_eq!(kind(said), (json!(true), json!("commands")));
+}
+
+#[test]
 fn ports_have_endpoints_and_the_policy_is_told() {
     let server = Server::new();
     let id = server.create(json!({}));

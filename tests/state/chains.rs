@@ -26,7 +26,7 @@ async fn read(sandbox: &Sandbox) -> String {
 async fn keep_steps(home: PathBuf) {
     let (house, first) = rerun::house(&home).await;
     first.destroy().await.expect("it can be removed");
-    let spec = SandboxSpec { recording: Recording::Snapshots, ..rerun::spec() };
+    let spec = SandboxSpec { recording: Some(Recording::Snapshots), ..rerun::spec() };
     let sandbox = house.create(spec).await.expect("a box can be made");
     for n in 1..=MANY {
         write(&sandbox, n).await;

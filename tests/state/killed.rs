@@ -256,8 +256,8 @@ async fn kinds(home: PathBuf) {
     let limits = Limits { disk_bytes: Some(8 << 20), ..Limits::default() };
     for spec in [
         SandboxSpec { limits: limits.clone(), ..rerun::spec() },
-        SandboxSpec { deterministic: true, ..rerun::spec() },
-        SandboxSpec { limits, deterministic: true, ..rerun::spec() },
+        SandboxSpec { deterministic: Some(true), ..rerun::spec() },
+        SandboxSpec { limits, deterministic: Some(true), ..rerun::spec() },
     ] {
         // From the second on, there are spares.
         for _ in 0..2 {

@@ -209,9 +209,52 @@ fn a_snapshot_of_a_deterministic_box_is_one_wherever_it_goes() {
         let file = stage.house.path().join("home/state").display().to_string();
         stage.ok(&["export", &snapshot, "-o", &file]);
         let id = stage.ok(&["import", &file]);
+        let kind = |id: &str| {
+            let info = stage.json(&["info", id]);
+            (info["deterministic"].clone(), info["recording"].clone())
+        };
         for snapshot in [&snapshot, &id] {
-            let fork = stage.ok(&["fork", snapshot]);
-            assert_eq!(stage.json(&["info", &fork])["deterministic"], true, "{:?}", stage.house.mode);
+            let (fork, image) = (stage.ok(&["fork", snapshot]), format!("snapshot:{snapshot}"));
+            let made = stage.ok(&["create", "--image", &image]);
+            // What is said is done, and nothing else changes.
+            let ordinary = stage.ok(&["create", "--image", &image, "--deterministic=false"]);
+            let commands = stage.ok(&["create", "--image", &image, "--record", "commands"]);
+            let what = format!("{:?}", stage.house.mode);
+            assert_eq!(kind(&fork), (true.into(), "steps".into()), "{what}");
+            assert_eq!(kind(&made), (true.into(), "steps".into()), "{what}");
+            assert_eq!(kind(&ordinary), (false.into(), "steps".into()), "{what}");
+            assert_eq!(kind(&commands), (true.into(), "commands".into()), "{what}");
+            let look = "date; echo $RANDOM";
+            assert_eq!(stage.sh_in(&fork, look), stage.sh_in(&made, look), "{what}");
+            for id in [&fork, &made] {
+                assert_eq!(
+                    stage.ok(&["replay", "--of", id, "--strict", "--quiet"]),
+                    "the same, 1 step",
+                    "{what}"
+                );
+            }
+            stage.ok(&["kill", &fork, &made, &ordinary, &commands]);
+        }
+    }
+}
+
+#[test]
+fn a_box_of_a_snapshot_is_recorded_as_the_one_that_it_was_taken_of() {
+    for stage in Stage::each(&["--record", "snapshots"]) {
+        let image = format!("snapshot:{}", stage.snapshot());
+        for (more, expected) in [(None, "snapshots"), (Some(["--record", "steps"]), "steps")] {
+            let made = stage.ok(&[
+                &["create", "--image", &image],
+                more.iter().flatten().copied().collect::<Vec<_>>().as_slice(),
+            ]
+            .concat());
+            let info = stage.json(&["info", &made]);
+            assert_eq!(
+                (&info["recording"], &info["deterministic"]),
+                (&expected.into(), &false.into()),
+                "{:?}",
+                stage.house.mode
+            );
         }
     }
 }

@@ -120,7 +120,7 @@ pub(crate) struct BoxOptions {
     volume: Vec<Volume>,
     /// What is put on record of each step: `commands` (what ran, what it wrote, how it ended), `steps` (and a
     /// digest of the files, and which of them changed) or `snapshots` (and a snapshot, for `glass jump`)
-    /// [default: commands; with --deterministic, steps]
+    /// [default: commands; with --deterministic, steps; of a snapshot, as its box was]
     #[arg(long, value_name = "WHAT", value_parser = recording(), help_heading = "Box")]
     record: Option<Recording>,
     /// What is never put on record: a regular expression, or its group `(?P<secret>…)`; beside the values of
@@ -128,9 +128,11 @@ pub(crate) struct BoxOptions {
     #[arg(long, value_name = "REGEX", value_parser = redact, help_heading = "Box")]
     redact: Vec<String>,
     /// Two runs of the same commands give the same bytes: clock, random numbers, pids, addresses and more are
-    /// fixed; `glass info` lists what is not. For replay, never for secrets
-    #[arg(long, help_heading = "Box")]
-    deterministic: bool,
+    /// fixed; `glass info` lists what is not. For replay, never for secrets. A box of a snapshot of such a box is one,
+    /// too, unless `--deterministic=false` is said
+    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(hide_possible_values = true, help_heading = "Box")]
+    deterministic: Option<bool>,
     /// Memory of the whole box, like 512m or 1.5g
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     #[arg(allow_hyphen_values = true, help_heading = "Limits")]
@@ -201,10 +203,7 @@ impl BoxOptions {
             name: self.name.clone(),
             labels: self.label.iter().cloned().collect::<BTreeMap<_, _>>(),
             read_only: self.read_only,
-            recording: self.record.unwrap_or(match self.deterministic {
-                true => Recording::Steps,
-                false => Recording::Commands,
-            }),
+            recording: self.record,
             deterministic: self.deterministic,
             redact: self.redact.clone(),
             volumes: self.volumes()?,

@@ -107,11 +107,13 @@ impl Ground {
     /// What a trajectory says about where it began. `like` is what it says nothing about.
     pub fn of(trajectory: &Trajectory, like: SandboxSpec) -> Result<Ground> {
         let recording = match like.recording {
-            Recording::Commands if like.runtime != RuntimeKind::Process => Recording::Steps,
+            None | Some(Recording::Commands) if like.runtime != RuntimeKind::Process => {
+                Some(Recording::Steps)
+            }
             as_said => as_said,
         };
-        let deterministic =
-            like.deterministic || trajectory.profile.as_ref().is_some_and(|profile| profile.deterministic);
+        let recorded = trajectory.profile.as_ref().map(|profile| profile.deterministic);
+        let deterministic = like.deterministic.or(recorded);
         let mut spec = SandboxSpec { recording, deterministic, ..like };
         if let Some(base) = &trajectory.base {
             surround(&mut spec, &base.extra);

@@ -102,8 +102,11 @@ impl Sandboxes {
     }
 
     /// Makes a box. It is usable when this comes back; if it fails, nothing is left.
-    pub async fn create(&self, spec: SandboxSpec) -> Result<Sandbox> {
+    ///
+    /// One of a snapshot is deterministic, and recorded, as the box was that the snapshot is of, unless the spec says otherwise.
+    pub async fn create(&self, mut spec: SandboxSpec) -> Result<Sandbox> {
         check(&spec)?;
+        self.inherit(&mut spec)?;
         if spec.engine_runtime.is_some() && spec.runtime != RuntimeKind::Docker {
             let message = "only boxes of the runtime `docker` have a runtime of an engine (--engine-runtime)";
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -130,6 +133,14 @@ impl Sandboxes {
             self.tidy_later(spec.runtime, None);
         }
         self.welcome(created, &spec, forked_from).await
+    }
+
+    /// Takes over from the snapshot that a box is made from, if it is, what nobody has said otherwise.
+    pub(crate) fn inherit(&self, spec: &mut SandboxSpec) -> Result<()> {
+        if let Image::Snapshot(name) = &spec.image {
+            spec.inherit(&records::find(&self.inner.home, name)?);
+        }
+        Ok(())
     }
 
     /// Takes up a box that has just been made.

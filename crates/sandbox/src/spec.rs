@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Reference;
+use crate::snapshot::records::SnapshotInfo;
 use crate::task::TaskInfo;
 use crate::tools::ToolsSpec;
 
@@ -35,15 +36,17 @@ pub struct SandboxSpec {
     pub labels: BTreeMap<String, String>,
     /// The root cannot be written; /tmp is memory.
     pub read_only: bool,
-    /// Two runs of the same commands give the same bytes, as far as that can be had.
-    pub deterministic: bool,
+    /// Two runs of the same commands give the same bytes, as far as that can be had. Without a word: as the box of the
+    /// snapshot that it is made from, or no.
+    pub deterministic: Option<bool>,
     /// The engine's runtime for the container (`runsc`, `kata-runtime`), if not the one that the engine's settings name, or its
     /// default.
     pub engine_runtime: Option<String>,
     /// The box ends when this process does.
     pub owner: Option<u32>,
-    /// What is put on record of each step.
-    pub recording: Recording,
+    /// What is put on record of each step. Without a word: the same as of the box of the snapshot that it is made from;
+    /// else [`Recording::Steps`] of a deterministic box, and [`Recording::Commands`] of others.
+    pub recording: Option<Recording>,
     /// What it is set up for, for the record; [`crate::Sandboxes::create_task`] sets it up.
     pub task: Option<TaskInfo>,
     /// Tools that are switched off, and further ones.
@@ -52,6 +55,27 @@ pub struct SandboxSpec {
     pub redact: Vec<String>,
     /// Directories of the host that it is given, if the house allows them.
     pub volumes: Vec<Volume>,
+}
+
+impl SandboxSpec {
+    /// Whether it is to be deterministic.
+    pub fn is_deterministic(&self) -> bool {
+        self.deterministic.unwrap_or_default()
+    }
+
+    /// What is to be put on record of each step.
+    pub fn recording(&self) -> Recording {
+        self.recording.unwrap_or(Recording::of(self.is_deterministic()))
+    }
+
+    /// Takes over what a box of this snapshot has, unless somebody said otherwise.
+    pub(crate) fn inherit(&mut self, snapshot: &SnapshotInfo) {
+        let deterministic = *self.deterministic.get_or_insert(snapshot.deterministic);
+        // Who asks for more than the snapshot's box had asks for the record that goes with it.
+        let more = deterministic && !snapshot.deterministic;
+        let recording = if more { snapshot.recording.max(Recording::of(true)) } else { snapshot.recording };
+        self.recording.get_or_insert(recording);
+    }
 }
 
 /// A directory of the host in a box. It is no part of the box's state, and forks share it.
@@ -101,8 +125,8 @@ impl std::fmt::Display for Volume {
     }
 }
 
-/// What is put on record of each step: of a command, or of a call of a tool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What is put on record of each step: of a command, or of a call of a tool. The least first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recording {
     /// What was asked for, what it wrote, how it ended.
     #[default]
@@ -116,6 +140,11 @@ pub enum Recording {
 impl Recording {
     /// All of them.
     pub const ALL: [Recording; 3] = [Recording::Commands, Recording::Steps, Recording::Snapshots];
+
+    /// What is recorded of a box of which nobody has said it.
+    pub(crate) fn of(deterministic: bool) -> Recording {
+        if deterministic { Recording::Steps } else { Recording::Commands }
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -440,6 +469,30 @@ pub struct SandboxInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_box_of_a_snapshot_is_like_the_one_that_it_was_taken_of_unless_told_otherwise() {
+        let check = |asked: (Option<bool>, Option<Recording>), taken: (bool, Recording), expected| {
+            let snapshot = crate::snapshot::records::tests::snapshot(taken.0, taken.1);
+            let mut spec = SandboxSpec { deterministic: asked.0, recording: asked.1, ..Default::default() };
+            spec.inherit(&snapshot);
+            assert_eq!((spec.is_deterministic(), spec.recording()), expected, "{asked:?} of {taken:?}");
+        };
+        use Recording::{Commands, Snapshots, Steps};
+        for taken in [(true, Steps), (true, Commands), (true, Snapshots), (false, Commands), (false, Steps)] {
+            check((None, None), taken, taken);
+            check((Some(false), None), taken, (false, taken.1));
+            check((None, Some(Commands)), taken, (taken.0, Commands));
+            check((Some(false), Some(Snapshots)), taken, (false, Snapshots));
+        }
+        check((Some(true), None), (false, Commands), (true, Steps));
+        check((Some(true), None), (false, Snapshots), (true, Snapshots));
+        check((Some(true), None), (true, Commands), (true, Commands));
+        check((Some(true), Some(Commands)), (false, Commands), (true, Commands));
+        assert_eq!(SandboxSpec::default().recording(), Commands);
+        let deterministic = SandboxSpec { deterministic: Some(true), ..SandboxSpec::default() };
+        assert_eq!(deterministic.recording(), Steps);
+    }
 
     #[test]
     fn a_volume_is_read_as_it_is_written() {

@@ -123,6 +123,7 @@ impl Sandboxes {
             cwd: given.cwd,
             env: given.env,
             deterministic: info.deterministic,
+            recording: info.recording,
             task,
             key,
             step: options.step,
@@ -261,11 +262,12 @@ impl Sandboxes {
                         ),
                         _ => e,
                     })?;
-                    let (of, image) = (snapshot.id.clone(), Image::Snapshot(snapshot.id));
+                    let (of, image) = (snapshot.id.clone(), Image::Snapshot(snapshot.id.clone()));
                     let base = crate::image::resolve(home, &image)?;
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
-                    let (task, deterministic) = (snapshot.task, snapshot.deterministic);
-                    let spec = SandboxSpec { image, cwd, task, deterministic, ..SandboxSpec::default() };
+                    let task = snapshot.task.clone();
+                    let mut spec = SandboxSpec { image, cwd, task, ..SandboxSpec::default() };
+                    spec.inherit(&snapshot);
                     return Ok((Forked { base, of, grown: None, _share: share }, spec));
                 }
             };

@@ -11,7 +11,8 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is copied: they share all that is there by then and nothing that they write. Forks of a box
-have its limits and its environment; processes are not part of a state, and start anew.
+have its limits and its environment; those of a snapshot are deterministic, and recorded, as the box
+was that it is of. Processes are not part of a state, and start anew.
 
 Examples:
   glass fork web

@@ -56,6 +56,7 @@ pub(super) fn json(info: &SandboxInfo) -> Value {
         "read_only": info.read_only,
         "deterministic": info.deterministic,
         "uncontrolled": info.uncontrolled,
+        "recording": info.recording.name(),
         "tracking": info.tracking,
         "uid_base": info.uid_base,
         "task": task::json(info.task.as_ref()),
@@ -116,6 +117,7 @@ fn lines(info: &SandboxInfo) -> Vec<String> {
     rows.extend((!info.tools.off.is_empty()).then(|| ("tools off", info.tools.off.join(", "))));
     rows.extend((!info.tools.own.is_empty()).then(|| ("own tools", own_tools(info).join(", "))));
     rows.extend(info.volumes.iter().map(|volume| ("volume", volume.to_string())));
+    rows.push(("recorded", info.recording.name().to_owned()));
     rows.extend(info.redact.iter().map(|pattern| ("not recorded", pattern.clone())));
     rows.push(("created", format!("{} ago", words::age(info.created_ms))));
     rows.extend(info.ttl_ms.map(|ms| ("lives for", words::span(Duration::from_millis(ms)))));

@@ -246,7 +246,7 @@ impl Replay {
             spec.image = image;
         }
         if let Some(recording) = self.the_box.recording() {
-            spec.recording = recording;
+            spec.recording = Some(recording);
         }
         if let Some(Fetched::Stopped(signal)) = fetch(global, house, &mut spec.image, signals).await? {
             return Ok((Made::Stopped(signal), true));

@@ -45,8 +45,8 @@ impl Process {
             (spec.read_only, "a read-only root"),
             (spec.image != Image::Host, "an image"),
             (spec.user.is_some(), "another user"),
-            (spec.deterministic, "a clock, random numbers and pids of its own (--deterministic)"),
-            (spec.recording != Recording::Commands, "a state to be recorded (--record)"),
+            (spec.is_deterministic(), "a clock, random numbers and pids of its own (--deterministic)"),
+            (spec.recording() != Recording::Commands, "a state to be recorded (--record)"),
             (!spec.volumes.is_empty(), "a volume"),
         ];
         if let Some((_, what)) = refused.iter().find(|(asked, _)| *asked) {

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, names_in, variables, write_private};
 use crate::sandboxes::new_id;
 use crate::snapshot::layers;
-use crate::spec::Image;
+use crate::spec::{Image, Recording};
 use crate::task::TaskInfo;
 
 /// The layout's version, in every record.
@@ -86,6 +86,8 @@ pub struct SnapshotInfo {
     pub env: Vec<(String, String)>,
     /// It was taken of a deterministic box, and boxes that are forked of it are such, too.
     pub deterministic: bool,
+    /// What was put on record of the steps of that box, and is of those of boxes that are forked of it.
+    pub recording: Recording,
     /// The task that its box was made for.
     pub task: Option<TaskInfo>,
     /// If it is how boxes of that task begin: what it was made of, so that it is found again.
@@ -376,7 +378,7 @@ fn to_json(snapshot: &SnapshotInfo) -> Value {
         "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
         "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
-        "env": snapshot.env, "deterministic": snapshot.deterministic,
+        "env": snapshot.env, "deterministic": snapshot.deterministic, "recording": snapshot.recording.name(),
         "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
         "step": snapshot.step,
     })
@@ -387,6 +389,7 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
     let number = |key: &str| value.get(key)?.as_u64();
     let method = text("method")?;
     let layer = |name: &Value| name.as_str().map(str::to_owned);
+    let deterministic = value.get("deterministic").and_then(Value::as_bool).unwrap_or(false);
     Some(SnapshotInfo {
         id: text("id")?,
         name: text("name"),
@@ -403,9 +406,58 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
         user: text("user")?,
         cwd: text("cwd")?,
         env: variables(value.get("env")?)?,
-        deterministic: value.get("deterministic").and_then(Value::as_bool).unwrap_or(false),
+        deterministic,
+        // Older ones do not say; most boxes were as boxes are unless somebody says otherwise.
+        recording: text("recording")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| Recording::of(deterministic)),
         task: value.get("task").and_then(TaskInfo::from_json),
         key: text("key"),
         step: value.get("step").and_then(Value::as_u64),
     })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A snapshot of a box of this kind.
+    pub(crate) fn snapshot(deterministic: bool, recording: Recording) -> SnapshotInfo {
+        SnapshotInfo {
+            id: "s".into(),
+            name: None,
+            label: None,
+            from: "b".into(),
+            image: Image::Host,
+            created_ms: 1,
+            chain: vec!["top-1".into()],
+            method: Method::Rotate,
+            took_us: 2,
+            processes: 0,
+            durable: true,
+            boot: String::new(),
+            user: "root".into(),
+            cwd: "/".into(),
+            env: Vec::new(),
+            deterministic,
+            recording,
+            task: None,
+            key: None,
+            step: None,
+        }
+    }
+
+    #[test]
+    fn a_record_says_how_its_box_was_recorded_and_older_ones_are_read() {
+        for deterministic in [false, true] {
+            for recording in Recording::ALL {
+                let snapshot = snapshot(deterministic, recording);
+                let mut written = to_json(&snapshot);
+                assert_eq!(from_json(&written), Some(snapshot));
+                written.as_object_mut().unwrap().remove("recording");
+                let older = from_json(&written).unwrap();
+                assert_eq!(older.recording, Recording::of(deterministic));
+            }
+        }
+    }
 }

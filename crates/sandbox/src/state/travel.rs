@@ -32,7 +32,7 @@ use crate::snapshot::pack::{Form, Packed, Stack, pack, pack_layer, stands_alone}
 use crate::snapshot::records::{self, Method, SnapshotInfo};
 use crate::snapshot::shelf::Shelf;
 use crate::snapshot::{Marks, Reach};
-use crate::spec::Image;
+use crate::spec::{Image, Recording};
 use crate::task::TaskInfo;
 use crate::threads::blocking;
 
@@ -98,6 +98,8 @@ struct Manifest {
     env: Vec<(String, String)>,
     /// It was taken of a deterministic box. Older files do not say.
     deterministic: bool,
+    /// What was put on record of the steps of that box. Older files do not say.
+    recording: Recording,
     /// The task of that box. Older files do not say.
     task: Option<TaskInfo>,
 }
@@ -165,6 +167,7 @@ impl Sandboxes {
             cwd: snapshot.cwd,
             env: snapshot.env,
             deterministic: snapshot.deterministic,
+            recording: snapshot.recording,
             task: snapshot.task,
         };
         let manifest = manifest.to_json().to_string();
@@ -253,6 +256,7 @@ impl Sandboxes {
             cwd: manifest.cwd,
             env: manifest.env,
             deterministic: manifest.deterministic,
+            recording: manifest.recording,
             task: manifest.task,
             // How the task begins is known by what was made here.
             key: None,
@@ -270,7 +274,7 @@ impl Manifest {
             "format": FORMAT, "version": VERSION, "image": self.image.to_string(), "from": self.from,
             "base": self.base, "digest": self.digest, "layers": layers, "left_out": self.left_out,
             "user": self.user, "cwd": self.cwd, "env": self.env, "deterministic": self.deterministic,
-            "task": self.task.as_ref().map(TaskInfo::to_json),
+            "recording": self.recording.name(), "task": self.task.as_ref().map(TaskInfo::to_json),
         })
     }
 
@@ -296,6 +300,10 @@ impl Manifest {
             let is_variable = |(key, value): &(String, String)| {
                 !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
             };
+            let deterministic = match value.get("deterministic") {
+                None => false,
+                Some(told) => told.as_bool()?,
+            };
             Some(Manifest {
                 image: Some(image).filter(|image| !matches!(image, Image::Snapshot(_)))?,
                 from: word("from").filter(plain)?,
@@ -306,9 +314,10 @@ impl Manifest {
                 user: word("user").filter(plain)?,
                 cwd: word("cwd").filter(plain).filter(|cwd| cwd.starts_with('/'))?,
                 env: variables(value.get("env")?).filter(|env| env.iter().all(is_variable))?,
-                deterministic: match value.get("deterministic") {
-                    None => false,
-                    Some(told) => told.as_bool()?,
+                deterministic,
+                recording: match value.get("recording") {
+                    None => Recording::of(deterministic),
+                    Some(told) => told.as_str()?.parse().ok()?,
                 },
                 task: match value.get("task") {
                     None | Some(Value::Null) => None,
@@ -496,13 +505,18 @@ mod tests {
     fn what_a_box_was_goes_along() {
         let mut value = manifest();
         let older = Manifest::from_text(&value.to_string()).unwrap();
-        assert_eq!((older.deterministic, older.task), (false, None));
+        assert_eq!((older.deterministic, older.recording, older.task), (false, Recording::Commands, None));
         (value["deterministic"], value["task"]) = (true.into(), task());
         let mut told = Manifest::from_text(&value.to_string()).unwrap();
+        assert_eq!(told.recording, Recording::Steps, "which is what such boxes have unless told otherwise");
+        told.recording = Recording::Snapshots;
         assert_eq!((told.deterministic, told.task.as_ref().map(TaskInfo::to_json)), (true, Some(task())));
         told.layers = vec![(layer_name(0), format!("sha256:{}", "0".repeat(64)))];
         let again = Manifest::from_text(&told.to_json().to_string()).unwrap();
-        assert_eq!((again.deterministic, again.task), (true, told.task));
+        assert_eq!(
+            (again.deterministic, again.recording, again.task),
+            (true, Recording::Snapshots, told.task)
+        );
     }
 
     #[test]
@@ -511,9 +525,13 @@ mod tests {
         hostile["repo"] = "\u{1b}[2J".into();
         let mut elsewhere = task();
         elsewhere["dir"] = "work".into();
-        for (key, told) in
-            [("task", hostile), ("task", elsewhere), ("task", json!({})), ("deterministic", json!("yes"))]
-        {
+        for (key, told) in [
+            ("task", hostile),
+            ("task", elsewhere),
+            ("task", json!({})),
+            ("deterministic", json!("yes")),
+            ("recording", json!("all")),
+        ] {
             let mut value = manifest();
             value[key] = told;
             assert!(Manifest::from_text(&value.to_string()).is_err(), "{value}");

@@ -153,8 +153,10 @@ impl Ground {
 impl Sandboxes {
     /// Makes a box with a commit of a repository in it, set up. What was set up once is found again. If it
     /// fails, nothing is left.
-    pub async fn create_task(&self, spec: SandboxSpec, task: TaskSpec) -> Result<(Sandbox, TaskInfo)> {
+    pub async fn create_task(&self, mut spec: SandboxSpec, task: TaskSpec) -> Result<(Sandbox, TaskInfo)> {
         check(&spec)?;
+        // From what was named: the snapshot that it is forked of in the end is of a box that was only for setting it up.
+        self.inherit(&mut spec)?;
         crate::tools::check(&spec, &self.rust_tools())?;
         self.check_task(&spec, &task)?;
         let address = Address::parse(&task.repo)?;
@@ -263,13 +265,13 @@ impl Sandboxes {
             labels: BTreeMap::new(),
             read_only: false,
             // What is set up is for boxes of both kinds, and keys that it makes must not be guessed.
-            deterministic: false,
+            deterministic: Some(false),
             // Where the repository will be may not be there yet.
             cwd: None,
             // Whatever becomes of us, it does not stay.
             owner: Some(std::process::id()),
             // Its commands are no steps of anybody's.
-            recording: Recording::Commands,
+            recording: Some(Recording::Commands),
             ..spec.clone()
         };
         building.limits.ttl = None;

@@ -73,7 +73,7 @@ use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{
     Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, native, too_weak,
 };
-use crate::spec::{Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
+use crate::spec::{Image, Level, RuntimeKind, SandboxInfo, SandboxSpec, Volume};
 use door::Porter;
 use engine::Engine;
 use hull::{Hull, KEPT, LABEL_BOX, LABEL_HOME, Way};
@@ -280,9 +280,15 @@ impl Docker {
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
         self.check_runtime(spec.engine_runtime.as_deref())?;
         self.check_disk(spec.limits.disk_bytes)?;
-        if spec.deterministic {
-            let message = "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
-                (--deterministic): engines have no way to ask for that; use `native`";
+        if spec.is_deterministic() {
+            let otherwise = match &spec.image {
+                Image::Snapshot(_) => ", or --deterministic=false if this snapshot made it so",
+                _ => "",
+            };
+            let message = format!(
+                "the runtime `docker` cannot give a box a clock, random numbers and pids of its own \
+                 (--deterministic): engines have no way to ask for that; use `native`{otherwise}"
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Native {
         limits: &limit::Decided,
         shift: bool,
     ) -> Option<Kind> {
-        let own = spec.deterministic || !spec.volumes.is_empty() || limits.memory_top.is_some();
+        let own = spec.is_deterministic() || !spec.volumes.is_empty() || limits.memory_top.is_some();
         if own || faults::current().is_some() || faults::nothing_ahead() {
             return None;
         }

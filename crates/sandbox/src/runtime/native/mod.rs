@@ -342,14 +342,14 @@ impl Native {
             rlimits: [limits.rlimits.clone(), standard_rlimits()].concat(),
             tracking: self.tracking(),
             landlock: landlock::abi() >= LANDLOCK_ABI_MIN,
-            command_filter: match spec.deterministic {
+            command_filter: match spec.is_deterministic() {
                 true => seccomp::command_without_random().to_words(),
                 false => seccomp::command().to_words(),
             },
             disk_reserve_bytes: limits.disk_reserve_bytes,
             switch_users: !matches!(users, Users::One { .. }),
             contained: true,
-            pinned: spec.deterministic.then(|| pinned::pinned(id)),
+            pinned: spec.is_deterministic().then(|| pinned::pinned(id)),
             ..guest_config(spec)
         }
     }
@@ -369,7 +369,8 @@ impl Native {
             _ => None,
         };
         let (level, missing) = level.clone();
-        let uncontrolled = if spec.deterministic { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
+        let uncontrolled =
+            if spec.is_deterministic() { pinned::uncontrolled(&ready.lacking) } else { Vec::new() };
         let facts = Facts {
             runtime: RuntimeKind::Native,
             level,

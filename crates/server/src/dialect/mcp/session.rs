@@ -117,7 +117,7 @@ impl Session {
         let seconds = seconds(arguments)?.unwrap_or(COMMAND_SECONDS);
         let mut spec = SandboxSpec {
             image: named(image, self.config.runtime)?,
-            recording: Recording::Steps,
+            recording: Some(Recording::Steps),
             ..SandboxSpec::default()
         };
         spec.limits.timeout = Some(Duration::from_secs(seconds));
@@ -249,7 +249,7 @@ impl Session {
             image: Image::Snapshot(taken.id.clone()),
             user: Some(info.user.clone()),
             cwd: Some(info.cwd.clone()),
-            recording: info.recording,
+            recording: Some(info.recording),
             task: info.task.clone(),
             ..SandboxSpec::default()
         };

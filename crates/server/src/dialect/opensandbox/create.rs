@@ -72,7 +72,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         env: env.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect(),
         labels,
         volumes: volumes::wanted(&request.volumes.unwrap_or_default(), &config.volumes, tenant)?,
-        recording: recording(request.extensions.as_ref(), config)?,
+        recording: recording(request.extensions.as_ref())?,
         ..SandboxSpec::default()
     };
     let record = Record {
@@ -135,12 +135,10 @@ pub(crate) fn renewal_s(extensions: &BTreeMap<String, String>) -> Answer<Option<
     seconds.map(Some).ok_or_else(wrong)
 }
 
-/// What is put on record: what the caller says, or the settings.
-fn recording(extensions: Option<&BTreeMap<String, String>>, config: &Config) -> Answer<Recording> {
-    match extensions.and_then(|extensions| extensions.get(RECORDING)) {
-        Some(said) => said.parse().map_err(|e| Fault::invalid(format!("{RECORDING}: {e}"))),
-        None => Ok(config.recording),
-    }
+/// What is put on record, if the caller says so.
+fn recording(extensions: Option<&BTreeMap<String, String>>) -> Answer<Option<Recording>> {
+    let said = extensions.and_then(|extensions| extensions.get(RECORDING));
+    said.map(|said| said.parse().map_err(|e| Fault::invalid(format!("{RECORDING}: {e}")))).transpose()
 }
 
 /// Boxes talk to nobody: a policy that asks for more is refused, and one that asks for that is in force.

@@ -58,10 +58,14 @@ async fn create_sandbox(
     let Wanted { mut spec, mut record, life_ms, credentials } =
         create::wanted(request, &service.config, caller.tenant.as_deref())?;
     have_image(&service, &spec.image, credentials).await?;
+    let mut recording = service.config.recording;
     if let Image::Snapshot(id) = &spec.image {
         let snapshot = super::snapshot::find(&service, &caller, id).await?;
         as_its_box(&mut spec, &snapshot);
+        // Not less than the settings say, and not less than was recorded of the box that it is of.
+        recording = recording.max(snapshot.recording);
     }
+    spec.recording.get_or_insert(recording);
     // Only a volume that is not to be made can be missing.
     let by_name = spec.volumes.iter().any(|volume| !volume.make);
     let failed = |e: glasshouse_sandbox::Error| match e.kind() {
