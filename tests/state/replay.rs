@@ -314,6 +314,83 @@ fn what_was_not_to_be_on_record_is_not_on_the_record_of_a_replay() {
     }
 }
 
+/// Feeds a command of the box, which has to succeed.
+fn feed(stage: &Stage, input: &str, argv: &[&str]) {
+    let mut glass = stage.house.glass(&[&["exec", &stage.id, "-i", "--"], argv].concat());
+    let mut glass = glass.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
+    glass.stdin.take().expect("it is a pipe").write_all(input.as_bytes()).expect("it reads");
+    assert!(glass.wait().expect("it ends").success(), "{:?}", stage.house.mode);
+}
+
+#[test]
+fn a_step_that_held_a_secret_is_refused_by_name_and_not_done_otherwise() {
+    let write = r#"{"path": "b", "content": "it is corp-123"}"#;
+    let ways: [&dyn Fn(&Stage); 3] = [
+        &|stage| drop(stage.sh("echo corp-123 > a")),
+        &|stage| drop(stage.ok(&["exec", &stage.id, "--tool", "file_write", "--params", write])),
+        &|stage| feed(stage, "corp-123", &["tee", "c"]),
+    ];
+    for way in ways {
+        for stage in Stage::each(&["--record", "steps", "--redact", "corp-[0-9]+"]) {
+            // Steps that were undone have numbers, too, and the one that is named is the one on record.
+            stage.sh("true");
+            stage.ok(&["reset", &stage.id]);
+            way(&stage);
+            stage.sh("echo more > d");
+            let sentence = stage.refused(&["jump", &stage.id, "3"]);
+            let words = ["step 3 of box", "step 2 ", "cannot be done again", "secret", "as it was"];
+            assert!(words.iter().all(|word| sentence.contains(word)), "{:?}: {sentence}", stage.house.mode);
+            let copy = stage.ok(&["fork", &stage.id]);
+            assert_eq!(stage.sh_in(&copy, "cat [abc] d"), stage.sh_in(&copy, "cat [abc]; echo more"));
+            assert!(stage.sh_in(&copy, "cat [abc]").contains("corp-123"), "{:?}", stage.house.mode);
+            stage.ok(&["kill", &copy]);
+            let run = file(&stage, "run.json", &exported(&stage).to_string());
+            for replay in [["replay", run.as_str()].as_slice(), &["replay", "--of", &stage.id]] {
+                let sentence = stage.refused(replay);
+                let words = ["step 1 ", "cannot be done again", "secret", "nothing was replayed"];
+                assert!(
+                    words.iter().all(|word| sentence.contains(word)),
+                    "{:?}: {sentence}",
+                    stage.house.mode
+                );
+            }
+            assert_eq!(living(&stage), 1, "{:?}", stage.house.mode);
+        }
+    }
+}
+
+#[test]
+fn a_step_that_held_a_secret_is_reached_by_its_snapshot() {
+    for stage in Stage::each(&["--record", "snapshots", "--redact", "corp-[0-9]+"]) {
+        stage.sh("echo corp-123 > a");
+        stage.sh("rm a");
+        stage.ok(&["jump", &stage.id, "1"]);
+        let copy = stage.ok(&["fork", &stage.id]);
+        assert_eq!(stage.sh_in(&copy, "cat a"), "corp-123", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn a_secret_in_what_does_nothing_holds_nothing_up() {
+    for stage in Stage::each(&["--record", "steps", "--redact", "corp-[0-9]+"]) {
+        stage.sh("true");
+        stage.ok(&["exec", &stage.id, "--tool", "submit", "--params", r#"{"answer": "it is corp-123"}"#]);
+        assert_eq!(stage.ok(&["replay", "--of", &stage.id]), "the same, 2 steps", "{:?}", stage.house.mode);
+    }
+}
+
+#[test]
+fn who_spells_out_what_stands_for_a_secret_is_replayed() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.sh("echo '[redacted]' > a");
+        let write = r#"{"path": "b", "content": "[redacted]\n"}"#;
+        stage.ok(&["exec", &stage.id, "--tool", "file_write", "--params", write]);
+        feed(&stage, "[redacted]", &["tee", "c"]);
+        assert_eq!(stage.ok(&["replay", "--of", &stage.id]), "the same, 3 steps", "{:?}", stage.house.mode);
+        stage.ok(&["jump", &stage.id, "2"]);
+    }
+}
+
 #[test]
 fn what_is_said_is_done_and_not_overlooked() {
     for stage in Stage::each(&["--record", "steps"]) {

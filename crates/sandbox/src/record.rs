@@ -93,6 +93,7 @@ impl Record {
             grace_ms: spec.grace_ms,
             output_bytes_max: spec.output_bytes_max,
             rlimits: spec.rlimits.clone(),
+            ..ExecStarted::default()
         }));
     }
 

@@ -10,7 +10,8 @@
 //!
 //! A plain command of the trajectory is the tool `exec`, an operation of a caller on files is `file`; everything else is
 //! a tool of the box, by whatever name its recorder had for it. What the record does not hold cannot be done again, and
-//! is refused by name: values of variables, and what was copied in from outside and was too large to be kept.
+//! is refused by name: what held a secret, and what was copied in from outside and was too large to be kept. That values of
+//! variables are missing is told.
 
 mod asked;
 mod ending;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use glasshouse_protocol::limits::KEPT_OUTPUT_BYTES;
 use glasshouse_protocol::{Code, ContextSpec, Program};
 use glasshouse_trace::trajectory::{
-    Comparer, Divergence, FromTrace, Ignored, Observed, RESTARTS, SIGNALS_BEFORE, Step, Strictness,
+    Comparer, Divergence, FromTrace, Ignored, Observed, REDACTED, RESTARTS, SIGNALS_BEFORE, Step, Strictness,
     Trajectory, UNREADABLE,
 };
 use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
@@ -259,7 +260,10 @@ impl Sandboxes {
             let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
             replayed.notes.push(format!("values of variables are on no record: {}", names.join(" ")));
         }
-        check(sandbox, &trajectory.steps[..options.steps_of(trajectory)])?;
+        if let Some((index, why)) = impossible(sandbox, &trajectory.steps[..options.steps_of(trajectory)]) {
+            let message = format!("step {} {why}; nothing was replayed", index + 1);
+            return Err(Error::new(why.kind(), message));
+        }
         // What the box did before is no part of this.
         let record = Record::open_at_end(self, sandbox.id())?;
         let (house, sandbox) = (self.clone(), sandbox.clone());
@@ -268,13 +272,16 @@ impl Sandboxes {
     }
 }
 
-/// Refuses steps that cannot be done, before any is.
-fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
+/// The first step that cannot be done, and why; what is said of it follows its number.
+fn impossible(sandbox: &Sandbox, steps: &[Step]) -> Option<(usize, Error)> {
     let known: Vec<String> = sandbox.tools().into_iter().map(|tool| tool.name).collect();
-    for (index, step) in steps.iter().enumerate() {
+    let check = |step: &Step| {
         let name = tools::canonical(&step.tool, Value::Object(step.params.clone())).0;
         let possible = match step.tool.as_str() {
             _ if step.extra.contains_key(UNREADABLE) => Err(unreadable(&step.extra[UNREADABLE])),
+            tool if step.extra.get(REDACTED) == Some(&Value::Bool(true)) && !tools::is_no_action(tool) => {
+                Err(redacted())
+            }
             "exec" => exec_of(&step.params).map(drop),
             FILE_STEP => FileStep::of(&step.params).map(drop),
             tool if tools::is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
@@ -287,15 +294,12 @@ fn check(sandbox: &Sandbox, steps: &[Step]) -> Result<()> {
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         };
-        possible.and_then(|()| done_besides(step)).map_err(|e| {
-            let step = match step.tool.as_str() {
-                tool @ ("exec" | FILE_STEP) => format!("step {} ({tool}):", index + 1),
-                _ => format!("step {}", index + 1),
-            };
-            Error::new(e.kind(), format!("{step} {e}; nothing was replayed"))
-        })?;
-    }
-    Ok(())
+        possible.and_then(|()| done_besides(step)).map_err(|e| match step.tool.as_str() {
+            tool @ ("exec" | FILE_STEP) => Error::new(e.kind(), format!("({tool}): {e}")),
+            _ => e,
+        })
+    };
+    steps.iter().enumerate().find_map(|(index, step)| check(step).err().map(|why| (index, why)))
 }
 
 /// Refuses what was done beside a step, if nobody understands it.
@@ -310,6 +314,14 @@ fn unreadable(why: &Value) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!("cannot be done again: what it was asked for cannot be read ({why})"),
+    )
+}
+
+/// That what a step was asked for is on no record. With what stands for a secret in its place it would be another step.
+fn redacted() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "cannot be done again: what it was asked for held a secret, and is on record as `[redacted]`",
     )
 }
 

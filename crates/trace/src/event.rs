@@ -10,6 +10,7 @@ use glasshouse_protocol::{Code, Exit, ExitReport, Language, Program, Rlimit, Tty
 use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
+use crate::redaction::MARK;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -191,6 +192,10 @@ pub struct ExecStarted {
     /// Kernel limits of each of its processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rlimits: Vec<Rlimit>,
+    /// Whether something in what it was asked for was replaced. Said where what stands for that is in it, so that a
+    /// command that spelled it out itself is told from one that held a secret. The writer fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<bool>,
 }
 
 /// Something was done to a code context.
@@ -535,6 +540,28 @@ impl ContextChange {
 }
 
 impl ExecStarted {
+    /// Whether what it was asked for is not on record as it was: it cannot be done again. Records of older versions do
+    /// not say so; there, what stands for a secret is taken for one.
+    pub fn is_redacted(&self) -> bool {
+        self.redacted.unwrap_or_else(|| self.has_mark())
+    }
+
+    /// Whether what stands for a secret is in what it was asked for, whoever put it there.
+    pub(crate) fn has_mark(&self) -> bool {
+        let has = |text: &String| text.contains(MARK);
+        let program = match &self.program {
+            Program::Argv(argv) => argv.iter().any(has),
+            Program::Shell(line) => has(line),
+            Program::Code(code) => has(&code.context) || has(&code.code),
+        };
+        program || self.cwd.iter().chain(&self.user).any(has)
+    }
+
+    /// All that it takes to do it again, as far as it may hold a secret.
+    pub(crate) fn asked(&self) -> (Program, Option<String>, Option<String>) {
+        (self.program.clone(), self.cwd.clone(), self.user.clone())
+    }
+
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
         let ExecStarted {
             exec: _,
@@ -550,6 +577,7 @@ impl ExecStarted {
             grace_ms: _,
             output_bytes_max: _,
             rlimits: _,
+            redacted: _,
         } = self;
         cwd.iter_mut().chain(user).for_each(&mut unless_ours(visit));
         label.iter_mut().for_each(&mut *visit);

@@ -24,7 +24,7 @@ use self::secrets::{Needle, Scratch};
 use crate::limits::SECRET_BYTES_MIN;
 
 /// What stands where something was replaced.
-const MARK: &[u8] = b"[redacted]";
+pub(crate) const MARK: &str = "[redacted]";
 
 /// What must not be on record.
 #[derive(Clone)]
@@ -139,7 +139,7 @@ impl Redactor {
         let mut done = 0;
         for range in &found {
             out.extend_from_slice(&text[done..range.start]);
-            out.extend_from_slice(MARK);
+            out.extend_from_slice(MARK.as_bytes());
             done = range.end;
         }
         out.extend_from_slice(&text[done..]);

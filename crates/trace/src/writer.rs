@@ -159,11 +159,18 @@ impl Writer {
             let message = format!("write an event that this version does not know: {}", event.kind);
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
+        let asked = match &event {
+            Event::ExecStarted(started) => Some(started.asked()),
+            _ => None,
+        };
         event.each_text(&mut |text| {
             if let std::borrow::Cow::Owned(redacted) = self.redactor.text(text) {
                 *text = redacted;
             }
         });
+        if let (Event::ExecStarted(started), Some(asked)) = (&mut event, asked) {
+            started.redacted = started.has_mark().then(|| started.asked() != asked);
+        }
         for (holds, payload) in event.payloads_mut() {
             *payload = self.settle(holds, std::mem::take(payload))?;
         }

@@ -118,6 +118,40 @@ fn a_secret_across_head_and_tail_is_found_at_every_cut() {
 }
 
 #[test]
+fn a_command_that_held_a_secret_is_told_from_one_that_spells_out_what_stands_for_it() {
+    let home = Home::new();
+    let mut writer = Writer::open(home.settings_hiding(&[SECRET.as_bytes()])).unwrap();
+    let started = |line: &str, label: Option<String>| {
+        let program = Program::Shell(line.to_owned());
+        Event::ExecStarted(ExecStarted { program, label, ..ExecStarted::default() })
+    };
+    let secret = format!("echo {SECRET}");
+    for (line, label) in [
+        ("true", None),
+        (secret.as_str(), None),
+        ("echo [redacted]", None),
+        // What it is called is no part of what it does.
+        ("true", Some(SECRET.to_owned())),
+        ("echo [redacted]", Some(SECRET.to_owned())),
+    ] {
+        writer.append(started(line, label)).unwrap();
+    }
+    let told: Vec<_> = home
+        .events()
+        .into_iter()
+        .map(|event| match event {
+            Event::ExecStarted(started) => (started.redacted, started.is_redacted()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let (silent, literal) = ((None, false), (Some(false), false));
+    assert_eq!(told, [silent, (Some(true), true), literal, silent, literal]);
+    // Records of older versions do not say.
+    let program = Program::Argv(vec!["echo".into(), "x [redacted]".into()]);
+    assert!(ExecStarted { program, ..ExecStarted::default() }.is_redacted());
+}
+
+#[test]
 fn a_value_handed_over_with_its_name_is_dropped() {
     let home = Home::new();
     let env_names = vec!["PATH".to_owned(), "PASSWORD=swordfish".to_owned()];

@@ -2,7 +2,7 @@
 
 use glasshouse_trace::trajectory::{Divergence, Way};
 
-use super::{Record, ReplayOptions, check};
+use super::{Record, ReplayOptions, impossible};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sandboxes::Sandboxes;
 use crate::spec::{Recording, SandboxInfo};
@@ -33,11 +33,14 @@ impl Sandboxes {
         }
         let mut record = Record::open(self, &info.id)?;
         record.catch_up()?;
-        let Some(Way { trajectory, snapshot }) = record.steps.finish_at(step) else {
+        let Some(Way { trajectory, numbers, snapshot }) = record.steps.finish_at(step) else {
             return Err(no_such_step(&info, step));
         };
         // What cannot be done again must not cost the box what it has.
-        check(&self.get(&info.id).await?, &trajectory.steps)?;
+        if let Some((index, why)) = impossible(&self.get(&info.id).await?, &trajectory.steps) {
+            let number = numbers.get(index).copied().filter(|number| *number > 0).unwrap_or(index as u64 + 1);
+            return Err(beyond(&info, step, number, &why));
+        }
         let recorded = trajectory.base.as_ref().and_then(|base| base.digest.clone());
         if let Some(expected) = recorded.filter(|_| info.recording != Recording::Commands) {
             let actual = match &snapshot {
@@ -76,6 +79,15 @@ fn no_such_step(info: &SandboxInfo, step: u64) -> Error {
         }
     };
     Error::new(ErrorKind::NotFound, message)
+}
+
+/// Why a step cannot be reached: one on the way to it cannot be done again.
+fn beyond(info: &SandboxInfo, step: u64, on_the_way: u64, why: &Error) -> Error {
+    let message = format!(
+        "step {step} of box {} cannot be reached: step {on_the_way} {why}; the box is as it was",
+        info.id
+    );
+    Error::new(why.kind(), message)
 }
 
 /// Why steps cannot be done again on what a box would go back to.

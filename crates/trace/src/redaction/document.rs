@@ -112,7 +112,7 @@ impl Redactor {
 
     fn number(&self, digits: &[u8]) -> Option<(Vec<u8>, u64)> {
         let (_, found) = self.replace(digits, Edges::default())?;
-        Some(([b"\"", MARK, b"\""].concat(), found))
+        Some((format!("\"{MARK}\"").into_bytes(), found))
     }
 
     /// Whether something lies across the borders of texts.

@@ -93,6 +93,11 @@ impl Past {
         self.line.iter().position(|&other| other == at).map(|place| place + 1)
     }
 
+    /// The numbers on record of the steps of the line.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        self.line.iter().map(|&at| self.nodes[at].number).collect()
+    }
+
     /// The box is in the state after this step; 0 is what it began with. Whether there is such a step.
     pub(super) fn go_to(&mut self, number: u64) -> bool {
         if number == 0 {

@@ -71,6 +71,8 @@ pub struct Sent {
 pub struct Way {
     /// The steps.
     pub trajectory: Trajectory,
+    /// Their numbers on record, which are others than their places where steps were undone; 0 if one has none.
+    pub numbers: Vec<u64>,
     /// The snapshot that the box was put on before the first of them. None: they stand on what the box began with.
     pub snapshot: Option<String>,
 }
@@ -81,6 +83,8 @@ struct Open {
     stdin: Option<Text>,
     /// How much of it is not on record.
     stdin_bytes_cut: u64,
+    /// Something in it was replaced.
+    stdin_redacted: bool,
     results: Option<Text>,
     before: Before,
     /// What it was sent.
@@ -137,7 +141,8 @@ impl FromTrace {
             return None;
         }
         let snapshot = self.past.root().snapshot.clone();
-        Some(Way { trajectory: self.finish().0, snapshot })
+        let numbers = self.past.numbers();
+        Some(Way { trajectory: self.finish().0, numbers, snapshot })
     }
 
     /// Takes the next line.
@@ -150,6 +155,7 @@ impl FromTrace {
                 let text = self.text(payload)?;
                 if let Some(open) = self.open.get_mut(exec) {
                     (open.stdin, open.stdin_bytes_cut) = (Some(text), payload.bytes_cut);
+                    open.stdin_redacted = payload.redacted > 0;
                 }
             }
             Event::ExecEnded { exec, report, stdout, stderr } => self.ended(*exec, report, stdout, stderr)?,
@@ -218,6 +224,7 @@ impl FromTrace {
             time_ms,
             stdin: None,
             stdin_bytes_cut: 0,
+            stdin_redacted: false,
             results: None,
             before: std::mem::take(&mut self.before),
             signals: Vec::new(),
@@ -298,6 +305,9 @@ impl FromTrace {
             output: text(&step.output)?,
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
+        if step.params.as_ref().is_some_and(|params| params.redacted > 0) {
+            extra.insert(REDACTED.to_owned(), json!(true));
+        }
             error: step.error.clone(),
             end: step.end.clone(),
             state,
@@ -404,7 +414,8 @@ impl Step {
     /// A call of a tool with what is known of the command that it ran.
     fn having_run(mut self, ran: Step) -> Step {
         self.observed.end = ran.observed.end;
-        self.extra.extend(ran.extra);
+        // The tool is called again, and not its command: what counts is what is on record of the call.
+        self.extra.extend(ran.extra.into_iter().filter(|(name, _)| name != REDACTED));
         self
     }
 }
@@ -441,6 +452,9 @@ impl Open {
         Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
     }
 }
+        if self.started.is_redacted() || self.stdin_redacted {
+            extra.insert(REDACTED.to_owned(), json!(true));
+        }
 
 impl Before {
     /// As a replay reads it.
@@ -464,6 +478,10 @@ pub const UNREADABLE: &str = "params_unreadable";
 
 /// What stands in a text where something is not on record, behind how much it is.
 const GAP: &str = " bytes are not on record]";
+/// What it was asked for, where that is no object.
+pub const NO_OBJECT: &str = "params_no_object";
+/// That something in what it was asked for was replaced before it was written down.
+pub const REDACTED: &str = "params_redacted";
 
 /// Whether a line says that something is not on record there.
 pub(super) fn is_gap(line: &str) -> bool {
