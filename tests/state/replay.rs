@@ -392,6 +392,26 @@ fn who_spells_out_what_stands_for_a_secret_is_replayed() {
 }
 
 #[test]
+fn a_call_with_something_else_than_parameters_is_answered_the_same_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        for params in ["[]", "\"ls\"", "[1, {\"a\": 2}]", "7", "null"] {
+            let (code, _, told) =
+                stage.house.run(&["exec", &stage.id, "--tool", "shell", "--params", params]);
+            let expected = if params == "null" { "`command` is missing" } else { "a JSON object, not" };
+            assert!(code == 2 && told.contains(expected), "{:?}: {params}: {code} {told}", stage.house.mode);
+        }
+        stage.sh("echo on > a");
+        let run = file(&stage, "run.json", &exported(&stage).to_string());
+        for replay in [["replay", run.as_str(), "--strict"].as_slice(), &["replay", "--of", &stage.id]] {
+            assert_eq!(stage.ok(replay), "the same, 6 steps", "{:?}", stage.house.mode);
+        }
+        let taken = stage.ok(&["trajectory", "import", &run]);
+        assert_eq!(stage.ok(&["replay", "--of", &taken]), "the same, 6 steps", "{:?}", stage.house.mode);
+        stage.ok(&["jump", &stage.id, "6"]);
+    }
+}
+
+#[test]
 fn what_is_said_is_done_and_not_overlooked() {
     for stage in Stage::each(&["--record", "steps"]) {
         stage.sh("true");

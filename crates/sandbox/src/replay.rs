@@ -386,7 +386,7 @@ impl Replay<'_> {
 
     /// A call of a tool, and of what it runs what was done to that.
     async fn tool(&self, tool: &str, step: &Step, ending: &Ending) -> Result<()> {
-        let call = self.sandbox.tool(tool, Value::Object(step.params.clone()));
+        let call = self.sandbox.tool(tool, step.asked());
         if ending.is_none() {
             return call.await.map(drop);
         }

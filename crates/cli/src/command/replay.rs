@@ -431,7 +431,7 @@ fn difference(step: &Step, request: &Value) -> Option<String> {
     let empty = json!({});
     let params = request.get("params").unwrap_or(&empty);
     let ours = |tool: &str, params: &Value| glasshouse_sandbox::canonical_tool(tool, params.clone());
-    let recorded = ours(&step.tool, &Value::Object(step.params.clone()));
+    let recorded = ours(&step.tool, &step.asked());
     let asked = ours(tool, params);
     if recorded.0 != asked.0 {
         return Some(format!("the record has a call of {:?} here, and not of {tool:?}", step.tool));

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use glasshouse_protocol::Exit;
-use serde_json::Value;
 
 use super::canonical::{Canonical, Rules};
 use super::difference::{bytes, clipped, unified};
@@ -168,8 +167,8 @@ impl Comparer {
         if expected.tool != actual.tool {
             found.plain(Aspect::Tool, &expected.tool, &actual.tool);
         }
-        if expected.params != actual.params {
-            let shown = |step: &Step| format!("{:#}\n", Value::Object(step.params.clone()));
+        if expected.asked() != actual.asked() {
+            let shown = |step: &Step| format!("{:#}\n", step.asked());
             found.texts(Aspect::Params, None, &shown(expected), &shown(actual));
         }
         self.differences(number, &expected.observed, &actual.observed, &mut found);

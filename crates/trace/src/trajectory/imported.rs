@@ -112,7 +112,7 @@ impl Step {
         Event::Step(Box::new(event::Step {
             step: number,
             tool: Some(self.tool.clone()),
-            params: Some(Payload::whole(Value::Object(self.params.clone()).to_string())),
+            params: Some(Payload::whole(self.asked().to_string())),
             output: payload(output),
             stderr: payload(stderr),
             exit_code: *exit_code,

@@ -8,6 +8,7 @@ use glasshouse_protocol::Exit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::record::NO_OBJECT;
 use super::text::Text;
 
 /// The version of the native format that is written, and the newest that is read.
@@ -149,6 +150,13 @@ pub struct Step {
     /// Whatever else there is.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl Step {
+    /// What it was asked: its parameters, or what was said in their place that is no object.
+    pub fn asked(&self) -> Value {
+        self.extra.get(NO_OBJECT).cloned().unwrap_or_else(|| Value::Object(self.params.clone()))
+    }
 }
 
 /// What was seen of a step. Nothing that is `None` is compared.

@@ -291,8 +291,13 @@ impl FromTrace {
         };
         let mut extra = std::mem::take(&mut self.before).extra();
         let params = match step.params.as_ref().map(|params| self.params(params)) {
-            None => Map::new(),
-            Some(Ok(params)) => params,
+            None | Some(Ok(Value::Null)) => Map::new(),
+            Some(Ok(Value::Object(params))) => params,
+            // It was asked wrongly, and answered so.
+            Some(Ok(other)) => {
+                extra.insert(NO_OBJECT.to_owned(), other);
+                Map::new()
+            }
             Some(Err(why)) => {
                 let note = format!("what step {} was asked for cannot be read: {why}", step.step);
                 self.notes.push(note);
@@ -300,14 +305,14 @@ impl FromTrace {
                 Map::new()
             }
         };
+        if step.params.as_ref().is_some_and(|params| params.redacted > 0) {
+            extra.insert(REDACTED.to_owned(), json!(true));
+        }
         let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
         let observed = Observed {
             output: text(&step.output)?,
             stderr: text(&step.stderr)?,
             exit_code: step.exit_code,
-        if step.params.as_ref().is_some_and(|params| params.redacted > 0) {
-            extra.insert(REDACTED.to_owned(), json!(true));
-        }
             error: step.error.clone(),
             end: step.end.clone(),
             state,
@@ -375,15 +380,13 @@ impl FromTrace {
     }
 
     /// What a tool was asked for; or why that is not known any more.
-    fn params(&self, payload: &Payload) -> std::result::Result<Map<String, Value>, String> {
+    fn params(&self, payload: &Payload) -> std::result::Result<Value, String> {
         if payload.truncated() {
             return Err(format!("{}{GAP}", payload.bytes_cut).replace(']', ""));
         }
         let text = self.text(payload).map_err(|e| format!("cannot {}", e.with_source()))?;
-        match serde_json::from_slice(text.bytes()) {
-            Ok(Value::Object(params)) => Ok(params),
-            _ => Err("the record has no list of parameters there".to_owned()),
-        }
+        serde_json::from_slice(text.bytes())
+            .map_err(|_| "the record has no list of parameters there".to_owned())
     }
 
     /// What a box was like after a step. A list that cannot be read is one that is not there: the digest still counts.
@@ -449,12 +452,12 @@ impl Open {
         let mut extra = self.before.extra();
         let signals = json!(self.signals);
         extra.extend(Some(signals).filter(is_said).map(|signals| (SIGNALS.to_owned(), signals)));
-        Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
-    }
-}
         if self.started.is_redacted() || self.stdin_redacted {
             extra.insert(REDACTED.to_owned(), json!(true));
         }
+        Step { tool: "exec".into(), params, observed, time_ms: Some(self.time_ms), extra, ..Step::default() }
+    }
+}
 
 impl Before {
     /// As a replay reads it.
@@ -475,13 +478,13 @@ pub const SIGNALS_BEFORE: &str = "signals_before";
 pub const SIGNALS: &str = "signals";
 /// In what else is said of a step: why nobody knows what it was asked for.
 pub const UNREADABLE: &str = "params_unreadable";
-
-/// What stands in a text where something is not on record, behind how much it is.
-const GAP: &str = " bytes are not on record]";
 /// What it was asked for, where that is no object.
 pub const NO_OBJECT: &str = "params_no_object";
 /// That something in what it was asked for was replaced before it was written down.
 pub const REDACTED: &str = "params_redacted";
+
+/// What stands in a text where something is not on record, behind how much it is.
+const GAP: &str = " bytes are not on record]";
 
 /// Whether a line says that something is not on record there.
 pub(super) fn is_gap(line: &str) -> bool {
