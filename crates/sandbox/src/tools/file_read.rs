@@ -63,9 +63,19 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
     }
     let scanned = place >= SCAN_BYTES && !lines.over;
     let size = if lines.full { sandbox.stat(path, true).await?.size } else { 0 };
+    let kept = without_partial_end(&lines.kept);
     let remark = match () {
+        // Who reads on from a line has to find more of it than he has seen.
+        () if lines.full && lines.line <= start => format!(
+            "[{path} has {size} bytes; shown are the first {} of line {start}, which has more; `tail -c +{}` in \
+             `shell` shows the rest; read on behind that line from line {}]\n",
+            kept.len(),
+            lines.before + kept.len() as u64 + 1,
+            start + 1
+        ),
         () if lines.full => format!(
-            "[{path} has {size} bytes; shown are {TOOL_OUTPUT_BYTES} of them; read on from line {}]\n",
+            "[{path} has {size} bytes; shown are {} of them; read on from line {}]\n",
+            kept.len(),
             lines.line
         ),
         () if scanned => format!("[lines are counted in the first {SCAN_BYTES} bytes; use `shell` beyond]\n"),
@@ -74,7 +84,7 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
         }
         () => String::new(),
     };
-    let text = String::from_utf8_lossy(without_partial_end(&lines.kept)).into_owned();
+    let text = String::from_utf8_lossy(kept).into_owned();
     Ok(ToolResult::remarked(text, remark))
 }
 
@@ -86,6 +96,8 @@ struct Lines {
     line: u64,
     /// Something of that line was seen.
     begun: bool,
+    /// Bytes before the first line that is wanted.
+    before: u64,
     kept: Vec<u8>,
     /// More was wanted than is kept.
     full: bool,
@@ -95,7 +107,7 @@ struct Lines {
 
 impl Lines {
     fn new(first: u64, last: u64) -> Lines {
-        Lines { first, last, line: 1, begun: false, kept: Vec::new(), full: false, over: false }
+        Lines { first, last, line: 1, begun: false, before: 0, kept: Vec::new(), full: false, over: false }
     }
 
     fn take(&mut self, piece: &[u8]) {
@@ -113,6 +125,8 @@ impl Lines {
                     (self.full, self.over) = (true, true);
                     return;
                 }
+            } else {
+                self.before += part.len() as u64;
             }
             self.begun = part.last() != Some(&b'\n');
             self.line += u64::from(!self.begun);
