@@ -43,6 +43,11 @@ async fn what_is_written_is_where_commands_find_it(sandbox: &Sandbox) {
     write(sandbox, "big", &big).await;
     assert_eq!(stdout_of(sandbox, "wc -c < big").await.trim(), "3000000");
     fails(sandbox, "file_write", json!({"path": "new", "content": "x"}), 1, "a directory").await;
+    // What ends like a directory's name is no file's, whether something is there or not.
+    for path in ["new/", "fresh/", "fresh/deep/", "empty/", "fresh//"] {
+        fails(sandbox, "file_write", json!({"path": path, "content": "x"}), 1, "ends in `/`").await;
+    }
+    assert_eq!(stdout_of(sandbox, "ls -d fresh* 2> /dev/null | wc -l").await.trim(), "0", "nothing was made");
 }
 
 async fn odd_paths_are_paths(sandbox: &Sandbox) {
@@ -93,6 +98,19 @@ async fn lines_are_read_by_number(sandbox: &Sandbox) {
         result.stderr
     );
     assert!(read(sandbox, "/proc/self/status").await.contains("Pid:"), "a file without a size");
+    // A line of more than is shown: who reads on as he is told sees all of it once.
+    stdout_of(sandbox, "(echo first; head -c 300000 /dev/zero | tr '\\0' x; echo; echo last) > wide").await;
+    let result = call(sandbox, "file_read", json!({"path": "wide"})).await;
+    assert!(result.stderr.contains("read on from line 2]"), "{}", result.stderr);
+    let result = call(sandbox, "file_read", json!({"path": "wide", "start_line": 2})).await;
+    assert!(result.stdout.len() == 256 << 10 && result.stdout.bytes().all(|byte| byte == b'x'));
+    let told = "the first 262144 of line 2, which has more; `tail -c +262151` in `shell` shows the rest; read on \
+                behind that line from line 3]";
+    assert!(result.stderr.contains(told), "{}", result.stderr);
+    let rest = stdout_of(sandbox, "tail -c +262151 wide").await;
+    assert_eq!(rest, format!("{}\nlast\n", "x".repeat(300_000 - (256 << 10))));
+    assert_eq!(done(sandbox, "file_read", json!({"path": "wide", "start_line": 3})).await, "last\n");
+    stdout_of(sandbox, "rm wide").await;
 }
 
 async fn what_is_no_text_is_not_shown(sandbox: &Sandbox) {
@@ -119,19 +137,6 @@ async fn what_is_no_text_is_not_shown(sandbox: &Sandbox) {
     let edit = json!({"path": "sparse", "old": "a", "new": "b"});
     fails(sandbox, "file_edit", edit, 1, "too much to edit").await;
     let odd = call(sandbox, "file_read", json!({"path": "/proc/self/mem"})).await;
-    // A line of more than is shown: who reads on as he is told sees all of it once.
-    stdout_of(sandbox, "(echo first; head -c 300000 /dev/zero | tr '\\0' x; echo; echo last) > wide").await;
-    let result = call(sandbox, "file_read", json!({"path": "wide"})).await;
-    assert!(result.stderr.contains("read on from line 2]"), "{}", result.stderr);
-    let result = call(sandbox, "file_read", json!({"path": "wide", "start_line": 2})).await;
-    assert!(result.stdout.len() == 256 << 10 && result.stdout.bytes().all(|byte| byte == b'x'));
-    let told = "the first 262144 of line 2, which has more; `tail -c +262151` in `shell` shows the rest; read on \
-                behind that line from line 3]";
-    assert!(result.stderr.contains(told), "{}", result.stderr);
-    let rest = stdout_of(sandbox, "tail -c +262151 wide").await;
-    assert_eq!(rest, format!("{}\nlast\n", "x".repeat(300_000 - (256 << 10))));
-    assert_eq!(done(sandbox, "file_read", json!({"path": "wide", "start_line": 3})).await, "last\n");
-    stdout_of(sandbox, "rm wide").await;
     assert_eq!(odd.exit_code, 1, "whatever the kernel says to it: {odd:?}");
     stdout_of(sandbox, "printf 'caf\\351\\n' > latin").await;
     assert_eq!(read(sandbox, "latin").await, "caf\u{fffd}\n");

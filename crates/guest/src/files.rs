@@ -61,13 +61,13 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
             Download::open(&full(cwd, &path)?, offset, length).map(Outcome::Download)
         }
         FileOp::Write { path, mode, parents } => {
-            let path = full(cwd, &path)?;
+            let path = file_name("write", cwd, &path)?;
             if parents && let Some((dir, _)) = path.rsplit_once('/') {
                 make_dirs(if dir.is_empty() { "/" } else { dir }, 0o755)?;
             }
             Upload::replace(path, mode).map(Outcome::Upload)
         }
-        FileOp::Append { path } => Upload::append(&full(cwd, &path)?).map(Outcome::Upload),
+        FileOp::Append { path } => Upload::append(&file_name("append to", cwd, &path)?).map(Outcome::Upload),
         FileOp::List { path, after, limit } => {
             let limit = limit.unwrap_or(LIST_PAGE_MAX).clamp(1, LIST_PAGE_MAX);
             let page = list(&full(cwd, &path)?, after.as_deref(), limit)?;
@@ -241,6 +241,15 @@ fn full(cwd: &str, path: &str) -> Result<String> {
         None if path.is_empty() => "/".into(),
         None => format!("{}/{path}", cwd.trim_end_matches('/')),
     })
+}
+
+/// The same for a path that a file is to be at: one that ends like a directory's name says something else.
+fn file_name(verb: &str, cwd: &str, path: &str) -> Result<String> {
+    if path.ends_with('/') {
+        let message = format!("cannot {verb} {path}: a path that ends in `/` is a directory's, not a file's");
+        return Err(Failure { kind: FailureKind::WrongKind, message });
+    }
+    full(cwd, path)
 }
 
 /// Opens a path of the box. A link of /proc into a process's own descriptors is not followed: what the guest holds lies
