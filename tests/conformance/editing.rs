@@ -8,6 +8,7 @@ use crate::tools::{call, done, fails};
 
 on_every_runtime![
     what_is_written_is_where_commands_find_it,
+    permissions_stay_and_set_id_bits_go_and_that_is_told,
     odd_paths_are_paths,
     lines_are_read_by_number,
     what_is_no_text_is_not_shown,
@@ -48,6 +49,26 @@ async fn what_is_written_is_where_commands_find_it(sandbox: &Sandbox) {
         fails(sandbox, "file_write", json!({"path": path, "content": "x"}), 1, "ends in `/`").await;
     }
     assert_eq!(stdout_of(sandbox, "ls -d fresh* 2> /dev/null | wc -l").await.trim(), "0", "nothing was made");
+}
+
+async fn permissions_stay_and_set_id_bits_go_and_that_is_told(sandbox: &Sandbox) {
+    for (mode, after) in [("755", "755"), ("640", "640"), ("1644", "1644"), ("4755", "755"), ("6750", "750")]
+    {
+        stdout_of(sandbox, &format!("echo old > f; chmod {mode} f; ln -sf f link")).await;
+        let result = call(sandbox, "file_write", json!({"path": "link", "content": "new"})).await;
+        assert_eq!(result.stdout, "wrote 3 bytes to link\n");
+        let told =
+            format!("[link had the mode {mode} and has {after} now: a write takes set-id bits away]\n");
+        assert_eq!(result.stderr, if mode == after { String::new() } else { told });
+        assert_eq!(stdout_of(sandbox, "stat -c %a f; rm f").await, format!("{after}\n"), "{mode}");
+    }
+    // A patch that is taken back has changed nothing.
+    stdout_of(sandbox, "echo old > f; chmod 4755 f").await;
+    let patch =
+        "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-old\n+new\n--- /dev/null\n+++ /proc/made\n@@ -0,0 +1 @@\n+x\n";
+    let patch = patch.replace("a/f", "f").replace("b/f", "f");
+    fails(sandbox, "file_edit", json!({"patch": patch}), 1, "nothing was changed").await;
+    assert_eq!(stdout_of(sandbox, "cat f; stat -c %a f").await, "old\n4755\n");
 }
 
 async fn odd_paths_are_paths(sandbox: &Sandbox) {

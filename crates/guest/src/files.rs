@@ -468,7 +468,9 @@ impl Upload {
         if let Some(old) = &old {
             check_regular("write", &path, old)?;
         }
-        let bits = mode.or(old.as_ref().map(|old| old.st_mode)).unwrap_or(0o644) & 0o777;
+        // Set-id bits go, as the kernel has it when somebody without privileges writes to such a file.
+        let kept = old.as_ref().map(|old| old.st_mode & 0o1777);
+        let bits = mode.map(|mode| mode & 0o777).or(kept).unwrap_or(0o644);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut attempt = 0u32;
         let (file, temporary) = loop {

@@ -280,6 +280,10 @@ async fn put_back(sandbox: &Sandbox, undo: Vec<Undo<'_>>) -> std::result::Result
                 if undone.is_ok() && sandbox.stat(path, true).await.is_ok_and(|now| (now.uid, now.gid) != (stat.uid, stat.gid)) {
                     undone = sandbox.chown(path, Some(stat.uid), Some(stat.gid)).await;
                 }
+                // Last: a write takes set-id bits away, and another owner too.
+                if undone.is_ok() && stat.mode & 0o6000 != 0 {
+                    undone = sandbox.chmod(path, stat.mode).await;
+                }
                 (path.to_owned(), undone)
             }
         };
