@@ -153,6 +153,10 @@ async fn results_have_a_bound_and_it_is_told(sandbox: &Sandbox) {
     let result = call(sandbox, "search", json!({"pattern": "^[1-5]$", "max_results": 4})).await;
     assert_eq!(result.stdout.lines().count(), 4);
     assert!(result.stderr.contains("only the first 4 results"), "{}", result.stderr);
+    let params = json!({"pattern": "^(10|20)$", "path": "n", "context": 2, "max_results": 1});
+    let result = call(sandbox, "search", params).await;
+    assert_eq!(result.stdout, "n-8-8\nn-9-9\nn:10:10\nn-11-11\nn-12-12\n", "nothing of the next one");
+    assert!(result.stderr.contains("only the first 1 results"), "{}", result.stderr);
     let wide = found(sandbox, "xxx", json!({})).await;
     assert!(wide.ends_with("x [… 5000 bytes]\n") && wide.len() < 1100, "{wide}");
 }

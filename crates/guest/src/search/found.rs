@@ -6,7 +6,9 @@ use std::path::Path;
 
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+};
 
 use crate::Ask;
 use crate::walk::Candidate;
@@ -152,21 +154,32 @@ impl<W: Write> Sink for Page<'_, W> {
     }
 
     fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
-        self.set_apart();
-        // Lines before a result for which there is no room would be results without one.
-        if self.shelf.left == 0 && self.shelf.more {
+        if self.is_beyond(around.kind()) {
             return Ok(false);
         }
+        self.set_apart();
         let (name, number, text) = (self.name, around.line_number().unwrap_or(0), shown(around.bytes()));
         Ok(self.shelf.beside(format_args!("{name}-{number}-{text}\n")))
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        // A gap comes before a result, and its lines.
+        if self.is_beyond(&SinkContextKind::Before) {
+            return Ok(false);
+        }
         Ok(self.shelf.beside(format_args!("--\n")))
     }
 }
 
 impl<W: Write> Page<'_, W> {
+    /// Whether a line belongs to a result for which there is no room: one that comes before a result when all that may
+    /// be shown are. Those that come after the last one are its own.
+    fn is_beyond(&mut self, kind: &SinkContextKind) -> bool {
+        let beyond = self.shelf.left == 0 && *kind == SinkContextKind::Before;
+        self.shelf.more |= beyond;
+        beyond
+    }
+
     /// Between files with lines around their results there is a line as between such results.
     fn set_apart(&mut self) {
         if std::mem::take(&mut self.fresh) && self.shelf.context && self.shelf.shown && self.shelf.left > 0 {
@@ -208,6 +221,50 @@ fn shown(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_around_a_result_are_shown_only_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "a\nx1\nb\nc\nd\nx2\ne\n";
+        for name in ["one", "two"] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let shown = |context: usize, most: u64| {
+            let ask = format!(r#"{{"pattern": "x", "context": {context}, "max_results": {most}}}"#);
+            let mut out = Vec::new();
+            let mut found = Found::new(&Ask::read(&ask).unwrap(), &mut out).unwrap();
+            for name in ["one", "two"] {
+                let path = dir.path().join(name);
+                match found.look_into(&Candidate { path }) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) => panic!("both can be read"),
+                }
+            }
+            let more = found.finish();
+            let place = format!("{}/", dir.path().display());
+            (
+                String::from_utf8(out)
+                    .unwrap()
+                    .replace(&place, "")
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>(),
+                more,
+            )
+        };
+        let one = ["one-1-a", "one:2:x1", "one-3-b"];
+        let two = ["one-5-d", "one:6:x2", "one-7-e"];
+        assert_eq!(shown(1, 1), (one.map(str::to_owned).to_vec(), true));
+        assert_eq!(
+            shown(1, 2),
+            ([&one[..], &["--"], &two].concat().iter().map(|s| s.to_string()).collect(), true)
+        );
+        // Where the lines of two results touch, those after the first are still its own.
+        assert_eq!(shown(3, 1).0, ["one-1-a", "one:2:x1", "one-3-b", "one-4-c", "one-5-d"]);
+        assert_eq!(shown(2, 1).0, ["one-1-a", "one:2:x1", "one-3-b", "one-4-c"]);
+        assert!(!shown(1, 4).1);
+    }
 
     #[test]
     fn a_pattern_that_is_none_gets_one_sentence() {
