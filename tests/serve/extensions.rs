@@ -5,7 +5,7 @@ use std::io::Read;
 use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
 
-use crate::stage::{Server, execd, texts};
+use crate::stage::{Answer, Server, execd, texts};
 
 fn of(id: &str, path: &str) -> String {
     format!("/v1/sandboxes/{id}{path}")
@@ -439,4 +439,38 @@ fn code_ends_with_the_caller_who_stops_to_listen() {
     assert_eq!(boxes(&server), 1);
     drop(stream);
     while boxes(&server) > 0 {}
+}
+
+#[test]
+fn what_is_missing_is_named_and_is_not_the_sandbox() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let check = |answer: Answer, code: &str, sentence: &str| {
+        answer.assert_error(404, code);
+        assert_eq!(answer.json()["message"], sentence);
+    };
+    let none = "there is no context none";
+    check(server.get(&of(&id, "/contexts/none")), "CONTEXT_NOT_FOUND", none);
+    check(server.send("DELETE", &of(&id, "/contexts/none"), &json!({})), "CONTEXT_NOT_FOUND", none);
+    for what in ["run", "interrupt", "restart"] {
+        let path = of(&id, &format!("/contexts/none/{what}"));
+        check(server.send("POST", &path, &json!({ "code": "1" })), "CONTEXT_NOT_FOUND", none);
+    }
+    for (method, path) in
+        [("GET", "/code/contexts/none"), ("DELETE", "/code/contexts/none"), ("DELETE", "/code?id=none")]
+    {
+        check(server.send(method, &execd(&id, path), &json!({})), "CONTEXT_NOT_FOUND", none);
+    }
+    for path in ["/command/status/none", "/command/none/logs"] {
+        check(server.get(&execd(&id, path)), "CONTEXT_NOT_FOUND", "there is no command none");
+    }
+    check(server.get("/v1/snapshots/none"), "SNAPSHOT::NOT_FOUND", "there is no snapshot none");
+    check(server.get("/v1/sandboxes/none"), "DOCKER::SANDBOX_NOT_FOUND", "there is no sandbox none");
+    let stranger = json!({ "language": "python", "user": "stranger" });
+    let answer = server.send("POST", &of(&id, "/contexts"), &stranger);
+    answer.assert_error(404, "NOT_FOUND");
+    assert!(answer.json()["message"].as_str().unwrap().contains("stranger"), "{answer:?}");
+    // What the box had on record can be removed while it lives.
+    std::fs::remove_dir_all(server.house.home().join("traces").join(&id)).unwrap();
+    check(server.get(&of(&id, "/trace")), "TRACE_NOT_FOUND", &format!("there is no record of sandbox {id}"));
 }

@@ -22,6 +22,11 @@ pub(crate) struct Fault {
 /// That a request makes no sense, in the words of the lifecycle.
 pub(super) const INVALID: &str = "SANDBOX::INVALID_PARAMETER";
 
+/// That there is no such context, command or session, in the words of `execd`.
+pub(super) const NO_CONTEXT: &str = "CONTEXT_NOT_FOUND";
+/// That something is missing of which no route has said what it is.
+const MISSING: &str = "NOT_FOUND";
+
 /// What routes answer.
 pub(crate) type Answer<T> = Result<T, Fault>;
 
@@ -43,6 +48,38 @@ impl Fault {
     /// There is no such box.
     pub(crate) fn no_box(id: &str) -> Fault {
         Fault::new(StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND", format!("there is no sandbox {id}"))
+    }
+
+    /// There is no such interpreter in the box.
+    pub(crate) fn no_context(id: &str) -> Fault {
+        Fault::new(StatusCode::NOT_FOUND, NO_CONTEXT, format!("there is no context {id}"))
+    }
+
+    /// There is no such command in the box; the protocol has the same word for it as for contexts.
+    pub(crate) fn no_command(id: impl std::fmt::Display) -> Fault {
+        Fault::new(StatusCode::NOT_FOUND, NO_CONTEXT, format!("there is no command {id}"))
+    }
+
+    /// The box is there, or was, and nothing is on record of it.
+    pub(crate) fn no_trace(id: &str) -> Fault {
+        let message = format!("there is no record of sandbox {id}");
+        Fault::new(StatusCode::NOT_FOUND, "TRACE_NOT_FOUND", message)
+    }
+
+    /// What the library says of a box that was asked for by this id. What it does not find is the box: somebody was faster.
+    pub(crate) fn of_box(id: &str, error: Error) -> Fault {
+        match error.kind() {
+            ErrorKind::NotFound => Fault::no_box(id),
+            _ => error.into(),
+        }
+    }
+
+    /// The same; what else went wrong has this word.
+    pub(crate) fn of_box_or(id: &str, code: &'static str, error: Error) -> Fault {
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Gone => Fault::of_box(id, error),
+            _ => Fault::from(error).coded(code),
+        }
     }
 
     /// The box is in a state in which that cannot be done.
@@ -83,7 +120,9 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         let (status, code) = match error.kind() {
             ErrorKind::Invalid | ErrorKind::Limit => (StatusCode::BAD_REQUEST, INVALID),
-            ErrorKind::NotFound | ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
+            // Which of the things that there are: the sentence says it, and routes that know it have a word of its own.
+            ErrorKind::NotFound => (StatusCode::NOT_FOUND, MISSING),
+            ErrorKind::Gone => (StatusCode::NOT_FOUND, "DOCKER::SANDBOX_NOT_FOUND"),
             ErrorKind::Exists | ErrorKind::Busy => (StatusCode::CONFLICT, INVALID),
             ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "SANDBOX::API_NOT_SUPPORTED"),
             ErrorKind::Paused => (StatusCode::CONFLICT, "DOCKER::SANDBOX_NOT_RUNNING"),

@@ -297,7 +297,8 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
         let message = format!("sandbox {id} does not run");
         return Err(Fault::conflict("DOCKER::SANDBOX_NOT_RUNNING", message));
     }
-    service.house.pause(&id).await.map_err(|e| Fault::from(e).coded("DOCKER::SANDBOX_PAUSE_FAILED"))?;
+    let failed = |e| Fault::of_box_or(&id, "DOCKER::SANDBOX_PAUSE_FAILED", e);
+    service.house.pause(&id).await.map_err(failed)?;
     since_now(&service, &info)?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -313,7 +314,7 @@ async fn pause(State(service): Shared, Path(id): Path<String>) -> Answer<StatusC
 async fn resume(State(service): Shared, Path(id): Path<String>) -> Answer<StatusCode> {
     let info = service.rooms.info(&id).await?;
     let record = service.rooms.record(&info);
-    let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("DOCKER::SANDBOX_RESUME_FAILED");
+    let failed = |e| Fault::of_box_or(&id, "DOCKER::SANDBOX_RESUME_FAILED", e);
     match info.state {
         SandboxState::Paused => {
             service.house.resume(&id).await.map_err(failed)?;

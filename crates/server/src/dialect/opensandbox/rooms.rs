@@ -166,7 +166,7 @@ impl Rooms {
             cell.clone()
         };
         let connect = || async { self.house.get(id).await.map(|sandbox| Arc::new(Room::new(sandbox))) };
-        Ok(cell.get_or_try_init(connect).await?.clone())
+        Ok(cell.get_or_try_init(connect).await.map_err(|e| Fault::of_box(id, e))?.clone())
     }
 
     /// Takes in a box that was just made or started.

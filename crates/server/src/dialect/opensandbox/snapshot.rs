@@ -44,7 +44,7 @@ async fn create_snapshot(
     let info = service.rooms.info(&id).await?;
     // Callers' names are texts for people, and need not differ: a snapshot is found by its id.
     let options = SnapshotOptions { label: name_of(request.name)?, ..SnapshotOptions::default() };
-    let failed = |e: glasshouse_sandbox::Error| Fault::from(e).coded("SNAPSHOT::RUNTIME_CREATE_FAILED");
+    let failed = |e| Fault::of_box_or(&id, "SNAPSHOT::RUNTIME_CREATE_FAILED", e);
     let snapshot = service.house.snapshot(&id, options).await.map_err(failed)?;
     let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
     service.tenants.mark(Kind::Snapshot, &snapshot.id, tenant)?;
@@ -107,7 +107,11 @@ async fn delete_snapshot(
     Path(id): Path<String>,
 ) -> Answer<StatusCode> {
     find(&service, &caller, &id).await?;
-    service.house.remove_snapshot(&id).await?;
+    let failed = |e: glasshouse_sandbox::Error| match e.kind() {
+        ErrorKind::NotFound => unknown(&id),
+        _ => e.into(),
+    };
+    service.house.remove_snapshot(&id).await.map_err(failed)?;
     service.tenants.unmark(Kind::Snapshot, &id);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -29,7 +29,7 @@ use super::commands::{pass_on, put_line};
 use super::stream::{self, Event, Failure, Lines};
 use super::{Empty, Here, bad, environment, fault, missing};
 use crate::clock::now_ms;
-use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::fault::{Answer, Fault, NO_CONTEXT};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody, Query};
 use crate::dialect::opensandbox::rooms::{ENTRYPOINT, Room};
@@ -143,7 +143,7 @@ async fn run(
     }
     let context = wanted(&service, &room.sandbox, request.context.unwrap_or_default()).await?;
     let count = context.runs + 1;
-    let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(busy)?;
+    let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(unfit)?;
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
     tokio::spawn(tell(exec, context.id, count, pieces));
     Ok(events(receiver))
@@ -201,18 +201,22 @@ fn tongue_named(name: &str) -> Answer<Tongue> {
 }
 
 async fn known(sandbox: &Sandbox, id: &str) -> Answer<ContextInfo> {
-    match sandbox.context(id).await {
-        Err(e) if e.kind() == ErrorKind::NotFound => Err(unknown(id)),
-        found => found.map_err(fault),
+    sandbox.context(id).await.map_err(|e| of(id, e))
+}
+
+/// What the library says of a context that is named: what it does not find is the context.
+fn of(id: &str, error: Error) -> Fault {
+    match error.kind() {
+        ErrorKind::NotFound => Fault::no_context(id),
+        _ => fault(error),
     }
 }
 
-fn unknown(id: &str) -> Fault {
-    Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no context {id}"))
-}
-
-fn busy(error: Error) -> Fault {
+/// What the library says of a run in a context that was found.
+fn unfit(error: Error) -> Fault {
     match error.kind() {
+        // It was lost, which is told, or is gone by now.
+        ErrorKind::NotFound => Fault::from(error).coded(NO_CONTEXT),
         ErrorKind::Busy => {
             let message = format!("session is busy: {error}");
             Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", message)
@@ -354,7 +358,7 @@ fn shapes(bundle: MimeBundle) -> BTreeMap<String, Value> {
 async fn interrupt(Here(room): Here, query: Query) -> Answer<Empty> {
     let id = query.get("id").filter(|id| !id.is_empty()).ok_or_else(|| missing("id"))?;
     let context = known(&room.sandbox, id).await?;
-    room.sandbox.interrupt_context(&context.id).await.map_err(fault)?;
+    room.sandbox.interrupt_context(&context.id).await.map_err(|e| of(id, e))?;
     Ok(Empty)
 }
 
@@ -435,8 +439,5 @@ async fn get(Here(room): Here, Path((_, id)): Path<(String, String)>) -> Answer<
     (status = 404, description = "There is no such context", body = ErrorResponse),
 ))]
 async fn delete(Here(room): Here, Path((_, id)): Path<(String, String)>) -> Answer<Empty> {
-    match room.sandbox.delete_context(&id).await {
-        Err(e) if e.kind() == ErrorKind::NotFound => Err(unknown(&id)),
-        done => done.map(|()| Empty).map_err(fault),
-    }
+    room.sandbox.delete_context(&id).await.map(|()| Empty).map_err(|e| of(&id, e))
 }

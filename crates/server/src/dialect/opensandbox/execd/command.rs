@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use glasshouse_sandbox::{ExecEvent, ExecSpec, Image, Program, Sandbox};
+use glasshouse_sandbox::{Error, ErrorKind, ExecEvent, ExecSpec, Image, Program, Sandbox};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
@@ -194,7 +194,7 @@ pub(super) async fn shell(room: &Room) -> Answer<&'static str> {
 async fn is_there(sandbox: &Sandbox, path: &str) -> Answer<bool> {
     match sandbox.stat(path, true).await {
         Ok(_) => Ok(true),
-        Err(e) if e.kind() == glasshouse_sandbox::ErrorKind::Gone => Err(fault(e)),
+        Err(e) if e.kind() == ErrorKind::Gone => Err(fault(e)),
         Err(_) => Ok(false),
     }
 }
@@ -279,7 +279,13 @@ async fn logs(
     // The box keeps nothing of what it could not start.
     let mut reader = match command.is_stillborn {
         true => None,
-        false => Some(room.sandbox.attach(command.exec, from, false).await.map_err(fault)?),
+        false => {
+            let forgotten = |e: Error| match e.kind() {
+                ErrorKind::NotFound => Fault::no_command(&id),
+                _ => fault(e),
+            };
+            Some(room.sandbox.attach(command.exec, from, false).await.map_err(forgotten)?)
+        }
     };
     while let Some(reader) = &mut reader
         && let Some(event) = reader.next().await
@@ -307,7 +313,5 @@ async fn logs(
 const NOT_STARTED: i32 = 255;
 
 async fn known(room: &Room, id: &str) -> Answer<Arc<Command>> {
-    let unknown =
-        || Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no command {id}"));
-    room.commands.find(&room.sandbox, id).await.map_err(fault)?.ok_or_else(unknown)
+    room.commands.find(&room.sandbox, id).await.map_err(fault)?.ok_or_else(|| Fault::no_command(id))
 }

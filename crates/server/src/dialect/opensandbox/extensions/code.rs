@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Language, Tongue, Warm};
+use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Error, ErrorKind, Language, Tongue, Warm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use super::exec::{ExecResponse, told};
 use crate::dialect::opensandbox::Service;
 use crate::dialect::opensandbox::execd::Here;
-use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::fault::{Answer, Fault, NO_CONTEXT};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody};
 
@@ -115,6 +115,22 @@ impl From<ContextInfo> for ContextResponse {
     }
 }
 
+/// What the library says of a context that is named: what it does not find is the context.
+fn of(context: &str) -> impl FnOnce(Error) -> Fault + '_ {
+    move |error| match error.kind() {
+        ErrorKind::NotFound => Fault::no_context(context),
+        _ => error.into(),
+    }
+}
+
+/// The same for who has found it: it was lost, which is told, or is gone by now.
+fn unfit(error: Error) -> Fault {
+    match error.kind() {
+        ErrorKind::NotFound => Fault::from(error).coded(NO_CONTEXT),
+        _ => error.into(),
+    }
+}
+
 /// List the contexts of a box
 #[utoipa::path(get, path = "/sandboxes/{id}/contexts", tag = "extensions", params(("id" = String, Path)), responses(
     (status = 200, description = "`contexts`, those that were lost included", body = Value),
@@ -160,7 +176,7 @@ async fn get_context(
     Here(room): Here,
     Path((_, context)): Path<(String, String)>,
 ) -> Answer<Json<ContextResponse>> {
-    Ok(Json(room.sandbox.context(&context).await?.into()))
+    Ok(Json(room.sandbox.context(&context).await.map_err(of(&context))?.into()))
 }
 
 /// Delete a context
@@ -172,7 +188,7 @@ async fn get_context(
     (status = 404, description = "There is no such box or context", body = ErrorResponse),
 ))]
 async fn delete_context(Here(room): Here, Path((_, context)): Path<(String, String)>) -> Answer<StatusCode> {
-    room.sandbox.delete_context(&context).await?;
+    room.sandbox.delete_context(&context).await.map_err(of(&context))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -191,10 +207,10 @@ async fn run_code(
     Path((_, context)): Path<(String, String)>,
     Body(request): Body<RunRequest>,
 ) -> Answer<Json<RunResponse>> {
-    let context = room.sandbox.context(&context).await?;
+    let context = room.sandbox.context(&context).await.map_err(of(&context))?;
     let RunRequest { code, stdin, timeout_ms, grace_ms } = request;
     let spec = CodeSpec { code, stdin: stdin.is_some(), timeout_ms, grace_ms, ..CodeSpec::default() };
-    let exec = room.sandbox.run_code(&context, spec).await?;
+    let exec = room.sandbox.run_code(&context, spec).await.map_err(unfit)?;
     let input = exec.input();
     // In a task of its own: a caller who goes away takes this request with him, and not the code.
     let output = tokio::spawn(async move {
@@ -227,7 +243,7 @@ async fn interrupt_context(
     Here(room): Here,
     Path((_, context)): Path<(String, String)>,
 ) -> Answer<StatusCode> {
-    room.sandbox.interrupt_context(&context).await?;
+    room.sandbox.interrupt_context(&context).await.map_err(of(&context))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -243,5 +259,5 @@ async fn restart_context(
     Here(room): Here,
     Path((_, context)): Path<(String, String)>,
 ) -> Answer<Json<ContextResponse>> {
-    Ok(Json(room.sandbox.restart_context(&context).await?.into()))
+    Ok(Json(room.sandbox.restart_context(&context).await.map_err(of(&context))?.into()))
 }

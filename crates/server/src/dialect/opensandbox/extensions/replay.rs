@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::places;
 use crate::dialect::opensandbox::entry::may_see_box;
 use crate::dialect::opensandbox::execd::Here;
 use crate::dialect::opensandbox::fault::{Answer, Fault};
@@ -86,12 +87,7 @@ fn trajectory(service: &Service, request: &ReplayRequest) -> Answer<Trajectory> 
             read.map(|(_, read)| read.trajectory).map_err(unread)
         }
         (None, Some(id)) => {
-            service
-                .house
-                .resolve_trace(id)
-                .ok()
-                .filter(|found| found == id)
-                .ok_or_else(|| Fault::no_box(id))?;
+            places(service, id)?;
             Ok(service.house.trajectory(id)?.0)
         }
         _ => Err(Fault::invalid("give one of trajectory and of")),

@@ -77,7 +77,7 @@ async fn fork(
     let tenant = info.labels.get(tenants::LABEL).map(String::as_str);
     let _place = service.tenants.place(&service.house, tenant, &asked(&info), count).await?;
     let record = Record { ended: None, since_ms: None, ..service.rooms.record(&info) };
-    let forks = service.house.fork(&id, count).await?;
+    let forks = service.house.fork(&id, count).await.map_err(|e| Fault::of_box(&id, e))?;
     let rooms = take_in(&service, forks, &record).await?;
     let items = rooms.iter().map(|room| view(room.sandbox.info(), record.clone())).collect();
     Ok((StatusCode::CREATED, Json(ForkResponse { items })))
@@ -128,9 +128,10 @@ async fn put_back(service: &Arc<Service>, id: &str, snapshot: Option<&str>) -> A
     // Whoever watches the entrypoint is not to take this for its end.
     service.rooms.leave(id);
     let info = match snapshot {
-        None => service.house.reset(id).await?,
-        Some(snapshot) => service.house.restore(id, snapshot).await?,
+        None => service.house.reset(id).await,
+        Some(snapshot) => service.house.restore(id, snapshot).await,
     };
+    let info = info.map_err(|e| Fault::of_box(id, e))?;
     let record = service.rooms.record(&info);
     let room = service.rooms.room(id).await?;
     begin(service, &room, &record.entrypoint).await?;
@@ -162,7 +163,7 @@ async fn diff(
         snapshot::find(&service, &caller, against).await?;
     }
     let options = DiffOptions { content: query.get("content").is_some_and(|word| word == "true") };
-    let diff = service.house.diff(&id, against, options).await?;
+    let diff = service.house.diff(&id, against, options).await.map_err(|e| Fault::of_box(&id, e))?;
     let changes: Vec<Value> = diff.changes.iter().map(change).collect();
     Ok(Json(json!({ "from": diff.from, "to": diff.to, "racy": diff.racy, "changes": changes })))
 }
@@ -205,6 +206,6 @@ fn describe(thing: &Thing) -> Value {
 ))]
 async fn digest(State(service): Shared, Path(id): Path<String>) -> Answer<Json<Value>> {
     service.rooms.info(&id).await?;
-    let digest = service.house.digest(&id).await?;
+    let digest = service.house.digest(&id).await.map_err(|e| Fault::of_box(&id, e))?;
     Ok(Json(json!({ "id": digest.id, "digest": digest.digest, "racy": digest.racy })))
 }

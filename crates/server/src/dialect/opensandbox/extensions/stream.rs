@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::ws::Message;
 use axum::response::Response;
 use futures_util::StreamExt as _;
-use glasshouse_sandbox::{Exec, ExecEvent, ExitReport, TtySize};
+use glasshouse_sandbox::{Error, ErrorKind, Exec, ExecEvent, ExitReport, TtySize};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
@@ -110,7 +110,13 @@ async fn begin(room: &Room, first: First) -> Answer<(Exec, bool)> {
             }
             Ok((room.commands.exec(&room.sandbox, spec).await?, tty.is_some()))
         }
-        First::Attach { exec, from } => Ok((room.sandbox.attach(exec, from, true).await?, false)),
+        First::Attach { exec, from } => {
+            let unknown = |e: Error| match e.kind() {
+                ErrorKind::NotFound => Fault::no_command(exec),
+                _ => e.into(),
+            };
+            Ok((room.sandbox.attach(exec, from, true).await.map_err(unknown)?, false))
+        }
     }
 }
 

@@ -45,8 +45,8 @@ async fn list(Here(room): Here, query: Query) -> Answer<Json<Value>> {
 /// The body is its parameters. What goes wrong in the box is in the answer: `success`, `exit_code`, `error`.
 #[utoipa::path(post, path = "/sandboxes/{id}/tools/{name}", tag = "extensions",
     params(("id" = String, Path), ("name" = String, Path)), request_body = Option<Object>, responses(
-    (status = 200, description = "`output`, `stdout`, `stderr`, `exit_code`, `error`, `success`", body = Value),
-    (status = 404, description = "There is no such box or tool", body = ErrorResponse),
+    (status = 200, description = "`output`, `stdout`, `stderr`, `exit_code`, `error`, `success`; also if there is no such tool", body = Value),
+    (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
 async fn call(
     Here(room): Here,

@@ -89,7 +89,9 @@ pub(in crate::dialect::opensandbox) fn places(
     let unknown = || Fault::no_box(id);
     // By its whole id: names are not handed to callers here.
     service.house.resolve_trace(id).ok().filter(|found| found == id).ok_or_else(unknown)?;
-    Ok((service.house.traces_dir().join(id), service.house.blobs_dir()))
+    let dir = service.house.traces_dir().join(id);
+    // Somebody may have removed the record of a box that is there.
+    if dir.is_dir() { Ok((dir, service.house.blobs_dir())) } else { Err(Fault::no_trace(id)) }
 }
 
 async fn opened<T: Send + 'static>(
