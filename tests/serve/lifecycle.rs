@@ -525,3 +525,57 @@ fn the_page_that_shows_the_api_uses_nothing_from_elsewhere() {
     }
     assert!(!page.text().contains("://"));
 }
+
+#[test]
+fn labels_follow_metadata_however_they_are_looked_at() {
+    let server = Server::new();
+    let id = server.create(json!({ "metadata": { "a": "1", "b": "2" } }));
+    let path = format!("/v1/sandboxes/{id}");
+    let patch = |change: Value| server.send("PATCH", &format!("{path}/metadata"), &change);
+    let listed = |id: &str| {
+        let (code, told, stderr) = server.house.run(&["list", "--json"]);
+        assert_eq!(code, 0, "{stderr}");
+        let boxes: Value = serde_json::from_str(&told).unwrap();
+        let info = boxes.as_array().unwrap().iter().find(|info| info["id"] == id).unwrap().clone();
+        let labels = info["labels"].as_object().unwrap().iter();
+        labels
+            .filter(|(name, _)| !name.starts_with("opensandbox.io/"))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect::<Value>()
+    };
+    let changed = patch(json!({ "a": "9", "b": null, "c": "3" }));
+    let wanted = json!({ "a": "9", "c": "3" });
+    assert_eq!((changed.status, &changed.json()["metadata"]), (200, &wanted), "{changed:?}");
+    assert_eq!((listed(&id), &server.get(&path).json()["metadata"]), (wanted.clone(), &wanted));
+    patch(json!({ "d": "4", "bad key": "x" })).assert_error(400, "SANDBOX::INVALID_METADATA_LABEL");
+    patch(json!({ "opensandbox.io/tenant": "red" })).assert_error(400, "SANDBOX::INVALID_METADATA_LABEL");
+    assert_eq!(listed(&id), wanted);
+    let forked = server.send("POST", &format!("{path}/fork"), &json!({})).json()["items"][0].clone();
+    assert_eq!((&forked["metadata"], listed(forked["id"].as_str().unwrap())), (&wanted, wanted.clone()));
+    // A box that lives is written down by others, too: none of them brings the old ones back.
+    assert_eq!(server.send("POST", &format!("{path}/snapshots"), &json!({})).status, 202);
+    assert_eq!(server.send("POST", &format!("{path}/reset"), &json!({})).json()["metadata"], wanted);
+    let none = server.send("PATCH", "/v1/sandboxes/none/metadata", &json!({ "a": "1" }));
+    none.assert_error(404, "DOCKER::SANDBOX_NOT_FOUND");
+    assert_eq!(listed(&id), wanted);
+}
+
+#[test]
+fn what_an_older_server_remembered_as_metadata_becomes_labels() {
+    let server = Server::new();
+    let id = server.create(json!({ "metadata": { "a": "1" } }));
+    let file = server.house.home().join("server/sandboxes").join(format!("{id}.json"));
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    record["metadata"] = json!({ "b": "2" });
+    std::fs::write(&file, record.to_string()).unwrap();
+    let server = server.killed_and_started();
+    let told = server.get(&format!("/v1/sandboxes/{id}")).json();
+    assert_eq!(
+        (&told["metadata"], &told["expiresAt"].is_string()),
+        (&json!({ "b": "2" }), &record["expires_ms"].is_u64())
+    );
+    let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(record.get("metadata"), None, "there is one truth: {record}");
+    let (_, listed, _) = server.house.run(&["info", "--json", &id]);
+    assert!(listed.contains(r#""b":"2""#) && !listed.contains(r#""a":"1""#), "{listed}");
+}

@@ -1,5 +1,6 @@
 //! The house: all boxes of one state directory.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -309,6 +310,28 @@ impl Sandboxes {
     pub async fn info(&self, name: &str) -> Result<SandboxInfo> {
         let id = self.inner.home.resolve(name)?;
         self.inner.home.read_info(&id)?.ok_or_else(|| unfinished(&id))
+    }
+
+    /// Changes the labels of a box, living or not, and those that its forks will have. What is known of it then.
+    ///
+    /// Whoever holds the box's record changes it alone; `change` is given the labels that it has in that moment.
+    pub async fn relabel(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut BTreeMap<String, String>) + Send + 'static,
+    ) -> Result<SandboxInfo> {
+        let (house, id) = (self.clone(), self.inner.home.resolve(name)?);
+        blocking(move || {
+            let home = &house.inner.home;
+            let _turn = home.lock_box(&id)?;
+            // As it was written: whether it lives is no part of it.
+            let mut record = home.read_written(&id)?.ok_or_else(|| unfinished(&id))?;
+            change(&mut record.info.labels);
+            record.spec.labels.clone_from(&record.info.labels);
+            home.write_record(&record)?;
+            home.read_info(&id)?.ok_or_else(|| unfinished(&id))
+        })
+        .await
     }
 
     /// Whether a box that was known is still that one and runs, as far as that can be told without its record, which is

@@ -50,7 +50,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
     let entrypoint = entrypoint(request.entrypoint)?;
     let life_ms = lifetime_ms(request.timeout, config)?;
     let expires_ms = life_ms.map(|life| now_ms() + life);
-    let mut labels = metadata.clone();
+    let mut labels = metadata;
     if let Some(at) = expires_ms {
         labels.insert(EXPIRES_LABEL.to_owned(), at.to_string());
     }
@@ -79,7 +79,6 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         image: source,
         snapshot: request.snapshot_id,
         entrypoint,
-        metadata,
         extensions: request.extensions.unwrap_or_default(),
         platform: request.platform.map(|platform| (platform.os, platform.arch)),
         egress: request.network_policy.and_then(|policy| policy.egress).unwrap_or_default(),

@@ -196,7 +196,7 @@ async fn list_sandboxes(
     let mut found = Vec::new();
     for info in infos {
         let record = service.rooms.record(&info);
-        let matches = metadata::matches(&record.metadata, &wanted);
+        let matches = metadata::matches(&metadata::of(&info.labels), &wanted);
         let told = view(&info, record);
         let in_state =
             states.is_empty() || states.iter().any(|state| state.eq_ignore_ascii_case(told.status.state));
@@ -247,7 +247,10 @@ async fn patch_metadata(
     Body(patch): Body<BTreeMap<String, Option<String>>>,
 ) -> Answer<Json<Sandbox>> {
     let info = service.rooms.info(&id).await?;
-    let record = service.rooms.amend(&info, |record| metadata::patch(&mut record.metadata, patch))?;
+    metadata::check_patch(&patch)?;
+    let changed = service.house.relabel(&id, |labels| metadata::patch(labels, patch)).await;
+    let info = changed.map_err(|e| Fault::of_box(&info.id, e))?;
+    let record = service.rooms.record(&info);
     Ok(Json(view(&info, record)))
 }
 
@@ -352,7 +355,7 @@ pub(super) fn view(info: &SandboxInfo, record: Record) -> Sandbox {
         image,
         snapshot_id: record.snapshot,
         platform: record.platform.map(|(os, arch)| PlatformSpec { os, arch }),
-        metadata: Some(record.metadata),
+        metadata: Some(metadata::of(&info.labels)),
         extensions: Some(record.extensions).filter(|extensions| !extensions.is_empty()),
         expires_at: record.expires_ms.map(|at| clock::text(at as i64)),
         created_at: clock::text(info.created_ms as i64),

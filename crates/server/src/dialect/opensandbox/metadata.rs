@@ -14,6 +14,11 @@ const RESERVED: &str = "opensandbox.io/";
 const NAME_MAX: usize = 63;
 const PREFIX_MAX: usize = 253;
 
+/// Whether a label is the server's own, and no metadata.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED)
+}
+
 /// Refuses what cannot be metadata.
 pub(crate) fn check(metadata: &Metadata) -> Answer<()> {
     metadata.iter().try_for_each(|(key, value)| check_pair(key, value))
@@ -24,7 +29,7 @@ fn check_pair(key: &str, value: &str) -> Answer<()> {
         let message = format!("metadata {key:?} cannot be {value:?}: {why}");
         Err(Fault::new(StatusCode::BAD_REQUEST, "SANDBOX::INVALID_METADATA_LABEL", message))
     };
-    if key.starts_with(RESERVED) {
+    if is_reserved(key) {
         return refuse("names that begin with opensandbox.io/ are the server's own");
     }
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
@@ -63,18 +68,25 @@ fn is_domain(text: &str) -> bool {
     text.len() <= PREFIX_MAX && text.split('.').all(part)
 }
 
+/// The metadata of a box: its labels, but for those that only the server may give.
+pub(crate) fn of(labels: &BTreeMap<String, String>) -> Metadata {
+    let labels = labels.iter().filter(|(name, _)| !is_reserved(name));
+    labels.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Refuses a patch that cannot be.
+pub(crate) fn check_patch(patch: &BTreeMap<String, Option<String>>) -> Answer<()> {
+    patch.iter().try_for_each(|(key, value)| check_pair(key, value.as_deref().unwrap_or_default()))
+}
+
 /// Lays a patch over metadata: what is `null` goes.
-pub(crate) fn patch(metadata: &mut Metadata, patch: BTreeMap<String, Option<String>>) -> Answer<()> {
-    for (key, value) in &patch {
-        check_pair(key, value.as_deref().unwrap_or_default())?;
-    }
+pub(crate) fn patch(metadata: &mut Metadata, patch: BTreeMap<String, Option<String>>) {
     for (key, value) in patch {
         match value {
             Some(value) => drop(metadata.insert(key, value)),
             None => drop(metadata.remove(&key)),
         }
     }
-    Ok(())
 }
 
 /// Reads a filter, `k=v&k2=v2`, whose names and values are encoded once more inside.
@@ -127,16 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_adds_and_removes_or_does_nothing_at_all() {
-        let mut metadata = map(&[("a", "1"), ("b", "2")]);
+    fn a_patch_changes_adds_and_removes_and_leaves_what_is_the_servers() {
         let change = |pairs: &[(&str, Option<&str>)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect()
         };
-        patch(&mut metadata, change(&[("a", Some("9")), ("b", None), ("c", Some("3")), ("none", None)]))
-            .unwrap();
-        assert_eq!(metadata, map(&[("a", "9"), ("c", "3")]));
-        assert!(patch(&mut metadata, change(&[("a", None), ("bad key", Some("x"))])).is_err());
-        assert_eq!(metadata, map(&[("a", "9"), ("c", "3")]));
+        let mut labels = map(&[("a", "1"), ("b", "2"), ("opensandbox.io/tenant", "red")]);
+        patch(&mut labels, change(&[("a", Some("9")), ("b", None), ("c", Some("3")), ("none", None)]));
+        assert_eq!(labels, map(&[("a", "9"), ("c", "3"), ("opensandbox.io/tenant", "red")]));
+        assert_eq!(of(&labels), map(&[("a", "9"), ("c", "3")]));
+        for odd in [("bad key", Some("x")), ("opensandbox.io/tenant", None)] {
+            assert!(check_patch(&change(&[("a", None), odd])).is_err(), "{odd:?}");
+        }
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub(crate) struct Record {
     pub(crate) snapshot: Option<String>,
     /// What it runs.
     pub(crate) entrypoint: Vec<String>,
-    /// What callers say of it.
-    pub(crate) metadata: Metadata,
+    /// What callers say of it, as an older server remembered it. That is its labels now, which are no part of this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<Metadata>,
     /// What callers want to be told again.
     pub(crate) extensions: BTreeMap<String, String>,
     /// The platform, if the caller asked for one.
@@ -150,7 +151,7 @@ mod tests {
         let (records, secret) = open(&dir).unwrap();
         let record = Record {
             image: Some("host".into()),
-            metadata: [("a".to_owned(), "b".to_owned())].into(),
+            entrypoint: vec!["a".into()],
             expires_ms: Some(5),
             ended: Some(Ended { success: false, how: "exit code 3".into() }),
             ..Record::default()

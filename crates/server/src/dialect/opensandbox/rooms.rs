@@ -16,6 +16,7 @@ use super::Service;
 use super::create::{only_waits, renewal_s};
 use super::execd::{Commands, Terminals};
 use super::fault::{Answer, Fault};
+use super::metadata::{self, Metadata};
 use super::records::{Ended, Record, Records};
 use crate::clock::now_ms;
 use crate::limits::RENEW_PAUSE;
@@ -74,13 +75,8 @@ impl Rooms {
     /// What is remembered of a box; of one that others made, what its labels say.
     pub(crate) fn record(&self, info: &SandboxInfo) -> Record {
         self.records.get(&info.id).unwrap_or_else(|| {
-            let ours = |name: &str| name.starts_with("opensandbox.io/");
-            let labels = info.labels.iter().filter(|(name, _)| !ours(name));
-            Record {
-                metadata: labels.map(|(name, value)| (name.clone(), value.clone())).collect(),
-                expires_ms: info.labels.get(EXPIRES_LABEL).and_then(|text| text.parse().ok()),
-                ..Record::default()
-            }
+            let expires_ms = info.labels.get(EXPIRES_LABEL).and_then(|text| text.parse().ok());
+            Record { expires_ms, ..Record::default() }
         })
     }
 
@@ -254,7 +250,11 @@ pub(crate) async fn adopt(service: &Arc<Service>) -> glasshouse_sandbox::Result<
     for info in &infos {
         // One that was made when the server died has its label, and may lack its mark.
         let _ = super::lifecycle::mark(service, info);
-        let record = rooms.record(info);
+        let mut record = rooms.record(info);
+        if let Some(metadata) = record.metadata.take() {
+            // One that cannot be written down now is told as it was made, and tried again at the next start.
+            let _ = take_over(rooms, info, metadata).await;
+        }
         rooms.expire_at(&info.id, record.expires_ms);
         let runs = !record.entrypoint.is_empty() && !only_waits(&record.entrypoint);
         if runs && info.state.is_alive() {
@@ -267,6 +267,20 @@ pub(crate) async fn adopt(service: &Arc<Service>) -> glasshouse_sandbox::Result<
             });
         }
     }
+    Ok(())
+}
+
+/// Makes labels of what an older server remembered of a box beside them.
+async fn take_over(rooms: &Rooms, info: &SandboxInfo, metadata: Metadata) -> Answer<()> {
+    let change = move |labels: &mut Metadata| {
+        labels.retain(|name, _| metadata::is_reserved(name));
+        labels.extend(metadata);
+    };
+    rooms.house.relabel(&info.id, change).await?;
+    rooms.amend(info, |record| {
+        record.metadata = None;
+        Ok(())
+    })?;
     Ok(())
 }
 
