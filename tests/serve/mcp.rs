@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
 
+use crate::stage::Server;
+
 /// A session that has begun.
 struct Session {
     child: Child,
@@ -154,4 +156,40 @@ fn code_is_remembered_from_call_to_call_and_pictures_come_as_pictures() {
     }
     let create = json!({ "name": "create_sandbox", "arguments": { "timeout": "1" } });
     assert_eq!(session.ask("tools/call", create)["result"]["isError"], true);
+}
+
+#[test]
+fn what_is_no_message_is_answered_as_json_rpc_has_it() {
+    let server = Server::new();
+    let json = ("content-type", "application/json");
+    let both = ("accept", "application/json, text/event-stream");
+    let check = |headers: &[(&str, &str)], body: &str, status: u16, code: i64, id: Value| {
+        let answer = server.request("POST", "/mcp", headers, body.as_bytes());
+        assert_eq!(answer.status, status, "{body:?}: {answer:?}");
+        let told = answer.json();
+        assert_eq!(
+            (&told["jsonrpc"], &told["error"]["code"], &told["id"]),
+            (&json!("2.0"), &json!(code), &id),
+            "{told}"
+        );
+        assert!(!told["error"]["message"].as_str().unwrap().is_empty(), "{told}");
+    };
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" }).to_string();
+    for broken in ["{", "", "\u{feff}", "{\"jsonrpc\": \"2.0\", \"id\": 7, "] {
+        check(&[json, both], broken, 400, -32700, Value::Null);
+    }
+    check(&[json, both], &format!("[{ping}]"), 400, -32600, Value::Null);
+    check(&[json, both], "[]", 400, -32600, Value::Null);
+    check(&[json, both], "7", 400, -32600, Value::Null);
+    check(&[json, both], r#"{"id": 7, "method": "ping"}"#, 400, -32600, json!(7));
+    check(&[json, both], r#"{"jsonrpc": "2.0", "id": "x"}"#, 400, -32600, json!("x"));
+    check(&[json], &ping, 406, -32600, Value::Null);
+    check(&[json, ("accept", "text/html")], &ping, 406, -32600, Value::Null);
+    check(&[both], &ping, 415, -32600, Value::Null);
+    check(&[("content-type", "text/plain"), both], &ping, 415, -32600, Value::Null);
+    check(&[json, both], &format!("\"{}\"", "x".repeat(5_000_000)), 413, -32600, Value::Null);
+    let put = server.request("PUT", "/mcp", &[json, both], ping.as_bytes());
+    assert!(put.status == 405 && put.head.to_ascii_lowercase().contains("allow: "), "{put:?}");
+    let fine = server.request("POST", "/mcp", &[json, both], ping.as_bytes());
+    assert_eq!((fine.status, &fine.json()["id"]), (200, &json!(7)), "{fine:?}");
 }

@@ -1,6 +1,6 @@
 //! The Model Context Protocol: boxes as tools of an agent.
 //!
-//! `tools` says what can be called, `session` does it, and `code` what is about code. A session knows the boxes that it made, and no others.
+//! `tools` says what can be called, `session` does it, and `code` what is about code; `wire` answers what is no message at all. A session knows the boxes that it made, and no others.
 //!
 //! Over stdin and stdout, a session is a process: its boxes have that for their owner and die with it, however it ends. Over
 //! HTTP the protocol has no sessions any more; there, what belongs together is what one caller does. His boxes live until he
@@ -12,6 +12,7 @@
 mod code;
 mod session;
 mod tools;
+mod wire;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -81,7 +82,7 @@ pub(crate) fn http<S: Clone + Send + Sync + 'static>(
         // The door has looked at that.
         .disable_allowed_hosts();
     let service = StreamableHttpService::new(handler, Arc::new(NeverSessionManager::default()), settings);
-    Router::new().route_service("/mcp", service)
+    Router::new().route_service("/mcp", service).route_layer(axum::middleware::from_fn(wire::answer))
 }
 
 const ABOUT: &str = "Boxes for running code that nobody has read. Make one with create_sandbox and name it by its \
