@@ -381,3 +381,22 @@ fn a_session_whose_directory_is_gone_goes_on_elsewhere() {
         ["/usr", "0"]
     );
 }
+
+#[test]
+fn what_a_shell_says_of_a_line_of_a_session_is_about_the_callers_line() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let made = server.send("POST", &execd(&id, "/session"), &json!({})).json();
+    let path = execd(&id, &format!("/session/{}/run", made["session_id"].as_str().unwrap()));
+    let run = |line: &str| texts(&server.send("POST", &path, &json!({ "command": line })).events(), "stdout");
+    // The second time there are variables to be read first.
+    for _ in 0..2 {
+        assert_eq!(run("nonesuch"), ["session: line 1: nonesuch: command not found"]);
+        let said = run("echo 'it'\"'s\" \\\\; f() {\n  echo $LINENO\n}\nf\n\nnonesuch");
+        assert_eq!(said, ["it's \\", "2", "session: line 6: nonesuch: command not found"]);
+        let said = run("true (");
+        assert!(said.iter().all(|line| line.starts_with("session: eval: line 1: ")), "{said:?}");
+        assert!(said.iter().any(|line| line.ends_with("`true ('")), "{said:?}");
+        assert_eq!(run("echo [$#] [${OPENSANDBOX_RUN-}${OPENSANDBOX_CWD-}]"), ["[0] []"]);
+    }
+}

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 use super::command::{events, shell};
 use super::{Empty, Here, bad, environment, fault};
 use crate::dialect::opensandbox::Service;
-use crate::dialect::opensandbox::fault::{Answer, Fault};
+use crate::dialect::opensandbox::fault::{Answer, Fault, NO_CONTEXT};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::{Body, MaybeBody};
 use crate::dialect::opensandbox::rooms::Room;
@@ -51,23 +51,20 @@ struct RunInSessionRequest {
     timeout: Option<i64>,
 }
 
-/// Reads what the last command left, runs this one, and keeps what it leaves. `$1` is where, `$2` what to run, `$3` where to.
-/// The variables come before the directory: that of the last command is among them. A session whose directory is gone goes on where it
-/// is told to, and nowhere else: a command is not run where it was not meant to be. What is run sees no words of ours.
-const RUN: &str = r#"exec 2>&1
-[ ! -f "$1/env" ] || . "$1/env"
-IFS= read -r OPENSANDBOX_CWD < "$1/cwd"
-case $3 in
-/*) cd -- "$3" || exit ;;
-*) cd -- "$OPENSANDBOX_CWD" || { echo "the directory of this session is gone: name another one as cwd"; exit 1; }
-  [ -z "$3" ] || cd -- "$3" || exit ;;
-esac
-trap "code=\$?; trap - EXIT; export -p > '$1/env'; pwd > '$1/cwd'; exit \$code" EXIT
-OPENSANDBOX_RUN=$2
-set --
-unset OPENSANDBOX_CWD
-eval "unset OPENSANDBOX_RUN
-$OPENSANDBOX_RUN""#;
+/// Reads what the last command left, and keeps what the one that follows leaves. `$1` is where, `$2` where to. The variables come
+/// before the directory: that of the last command is among them. A session whose directory is gone goes on where it is told to, and
+/// nowhere else: a command is not run where it was not meant to be. What is run sees no words of ours.
+///
+/// All of it is one line, and what is run stands at its end: a shell counts the lines of what `eval` is given from the line that it
+/// stands on, and what it says of them is about the caller's lines then.
+const RUN: &str = concat!(
+    r#"exec 2>&1; [ ! -f "$1/env" ] || . "$1/env"; IFS= read -r OPENSANDBOX_CWD < "$1/cwd"; "#,
+    r#"case $2 in /*) cd -- "$2" || exit ;; *) cd -- "$OPENSANDBOX_CWD" || "#,
+    r#"{ echo "the directory of this session is gone: name another one as cwd"; exit 1; }; "#,
+    r#"[ -z "$2" ] || cd -- "$2" || exit ;; esac; "#,
+    r#"trap "code=\$?; trap - EXIT; export -p > '$1/env'; pwd > '$1/cwd'; exit \$code" EXIT; "#,
+    r#"unset OPENSANDBOX_CWD; set --; eval "#,
+);
 /// Makes a session, where the shell is.
 const CREATE: &str = r#"umask 077; mkdir -p "$1" && pwd > "$1/cwd""#;
 
@@ -78,7 +75,17 @@ fn place(session: &str) -> Answer<String> {
 }
 
 fn unknown(session: &str) -> Fault {
-    Fault::new(StatusCode::NOT_FOUND, "CONTEXT_NOT_FOUND", format!("there is no session {session}"))
+    Fault::new(StatusCode::NOT_FOUND, NO_CONTEXT, format!("there is no session {session}"))
+}
+
+/// A text as one word of a shell. In Bash also on one line, since there a word with more of them stands on its last; other shells
+/// cannot write it so, and count from the first.
+fn quoted(text: &str, is_bash: bool) -> String {
+    if is_bash {
+        format!("$'{}'", text.replace('\\', r"\\").replace('\'', r"\'").replace('\n', r"\n"))
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 /// Begin a session
@@ -146,7 +153,9 @@ async fn run(
         Some(cwd) => environment::expand(&room.sandbox, &cwd).await?,
         None => String::new(),
     };
-    let argv = [shell(&room).await?, "-c", RUN, "session", &place, &request.command, &cwd];
+    let shell = shell(&room).await?;
+    let line = format!("{RUN}{}", quoted(&request.command, shell.ends_with("bash")));
+    let argv = [shell, "-c", &line, "session", &place, &cwd];
     let spec = ExecSpec {
         program: Program::Argv(argv.map(str::to_owned).into()),
         env: environment::of_commands(&room.sandbox).await?,
@@ -182,4 +191,24 @@ async fn delete(Here(room): Here, Path((_, session)): Path<(String, String)>) ->
 async fn running(room: &Room, session: &str) -> Answer<Option<u64>> {
     let command = room.commands.find(&room.sandbox, session).await.map_err(fault)?;
     Ok(command.filter(|command| command.end().is_none()).map(|command| command.exec))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_is_given_what_was_said_and_counts_its_lines() {
+        let text = "printf %s '\\ $0 \u{1}\u{7f}\tgr\u{fc}n\r'\necho \"[\\n]'\"\nnonesuch";
+        for shell in ["bash", "sh"] {
+            let line = format!("exec 2>&1; eval {}", quoted(text, shell == "bash"));
+            let ran = Command::new(shell).args(["-c", &line, "me"]).env("LC_ALL", "C").output().unwrap();
+            let said = String::from_utf8(ran.stdout).unwrap();
+            let (first, rest) = said.split_once('\n').unwrap();
+            assert!(first.starts_with("\\ $0 \u{1}\u{7f}\tgr\u{fc}n\r["), "{shell}: {said:?}");
+            assert!(rest.contains("3:") && rest.contains("nonesuch"), "{shell}: {said:?}");
+        }
+    }
 }
