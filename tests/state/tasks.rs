@@ -632,3 +632,15 @@ fn a_terminal_sees_the_steps_and_a_pipe_does_not() {
         assert_eq!((code, err.as_str()), (0, ""));
     }
 }
+
+#[test]
+fn git_works_in_a_box_of_any_user_who_may_have_the_repository() {
+    for task in Task::each() {
+        for more in [&[][..], &["--user", "root"], &["--user", "4321", "--repo-dir", "/tmp/it"]] {
+            let id = task.create(&task.repo.path, "v1", &[more, &["--setup", "git status"]].concat());
+            let line = "git status --porcelain && git log --format=%s -1 && stat -c %u . .git | uniq | wc -l";
+            let said = task.stage.ok(&["exec", &id, "--shell", "--", line]);
+            assert_eq!(said.lines().last(), Some("1"), "{more:?}, {:?}: {said}", task.stage.house.mode);
+        }
+    }
+}

@@ -303,6 +303,7 @@ impl Sandboxes {
             Error::new(e.kind(), message)
         })?;
         drop(repository);
+        own(sandbox, &ground.task.dir).await?;
         for (at, line) in task.setup.iter().enumerate() {
             check_stop(task.stop.as_ref())?;
             let (number, of) = (at + 1, task.setup.len());
@@ -349,6 +350,22 @@ impl TaskSpec {
         if let Some(progress) = &self.progress {
             progress(phase);
         }
+    }
+}
+
+/// Gives the directory that the repository lies in to whom the repository belongs, the box's user. An image may have had it before,
+/// as another's, who lets him write in it; and git refuses to work where somebody else could have put something.
+async fn own(sandbox: &Sandbox, dir: &str) -> Result<()> {
+    let (lies_in, checkout) =
+        (sandbox.stat(dir, true).await?, sandbox.stat(&format!("{dir}/.git"), false).await?);
+    if lies_in.uid == checkout.uid {
+        return Ok(());
+    }
+    // Only the box's root may do that, by the rights of its guest.
+    match sandbox.as_user("root").chown(dir, Some(checkout.uid), None).await {
+        // An engine may have left the guest without them. The box can be used all the same, and git says itself what it wants.
+        Err(e) if e.kind() == ErrorKind::Denied => Ok(()),
+        given => given,
     }
 }
 
