@@ -49,6 +49,8 @@ fn what_lies_in_memory_is_kept_and_forked_to_the_last_byte() {
         let (view, digest) = (stage.python(&stage.id, VIEW), stage.ok(&["digest", &stage.id]));
         let taken = stage.json(&["snapshot", &stage.id]);
         assert_eq!(taken["method"], "copy", "{mode:?}");
+        let why = (&taken["copied_for"], &taken["processes"]);
+        assert_eq!(why, (&"memory".into(), &0.into()), "{mode:?}: nothing runs, and that is not why");
         let snapshot = taken["id"].as_str().expect("an id").to_owned();
         assert_eq!(stage.ok(&["digest", &snapshot]), digest, "{mode:?}: of the snapshot");
         for from in [&snapshot, &stage.id] {
@@ -174,5 +176,16 @@ fn what_lay_in_memory_travels() {
         assert_eq!(stage.ok(&["digest", &imported]), stage.ok(&["digest", &stage.id]), "{mode:?}");
         let fork = stage.ok(&["fork", &imported]);
         assert_eq!(stage.sh_in(&fork, "cat d/e/s; stat -c %a d/e/s"), "secret\n640", "{mode:?}");
+    }
+}
+
+#[test]
+fn whoever_has_his_files_copied_is_told_why() {
+    for stage in stages("8m") {
+        stage.sh("echo x > f");
+        let (code, _, said) = stage.house.run(&["snapshot", &stage.id]);
+        let wanted =
+            "glass: what a box with a limit of disk writes lies in memory, so its files were copied (copy)";
+        assert_eq!((code, said.trim()), (0, wanted), "{:?}", stage.house.mode);
     }
 }

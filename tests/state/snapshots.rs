@@ -82,6 +82,7 @@ fn it_is_told_how_it_was_made() {
         stage.sh("echo one > a");
         let first = stage.json(&["snapshot", &stage.id, "--name", "first"]);
         assert_eq!((&first["method"], &first["processes"]), (&"rotate".into(), &0.into()));
+        assert_eq!(first["copied_for"], serde_json::Value::Null, "{first}");
         assert_eq!((&first["durable"], &first["from"]), (&false.into(), &stage.id.clone().into()));
         let again = stage.json(&["snapshot", &stage.id]);
         assert_eq!((&again["method"], &again["layers"]), (&"unchanged".into(), &first["layers"]));
@@ -103,6 +104,7 @@ fn a_file_that_is_open_for_writing_is_noticed() {
         let taken = stage.json(&["snapshot", &stage.id]);
         assert!(taken["method"] == "copy" || taken["method"] == "reflink", "{taken}");
         assert!(taken["processes"].as_u64().is_some_and(|n| n > 0), "{taken}");
+        assert_eq!(taken["copied_for"], "running", "{taken}");
         // It goes on, and what it writes from now on is not in the snapshot.
         stage.sh("kill -0 $(pgrep -o sh); echo second >> open");
         let fork = stage.ok(&["fork", taken["id"].as_str().expect("it has an id")]);

@@ -60,7 +60,7 @@ pub use runtime::{Feature, RuntimeReport};
 pub use sandbox::Sandbox;
 pub use sandboxes::{Cleaned, Sandboxes, Settings};
 pub use shots::{Shot, Shots, ShotsSpec};
-pub use snapshot::records::{Method, SnapshotInfo};
+pub use snapshot::records::{CopiedFor, Method, SnapshotInfo};
 pub use spec::{
     Image, Level, LimitInForce, Limits, NetworkPolicy, Recording, RuntimeKind, SandboxInfo, SandboxSpec,
     SandboxState, Volume,

@@ -115,6 +115,7 @@ impl Sandboxes {
             created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
             chain: taken.chain,
             method: taken.method,
+            copied_for: taken.copied_for,
             took_us,
             processes: taken.processes,
             durable: options.durable,

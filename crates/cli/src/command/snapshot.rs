@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use glasshouse_sandbox::{Method, SnapshotInfo, SnapshotOptions};
+use glasshouse_sandbox::{CopiedFor, SnapshotInfo, SnapshotOptions};
 use serde_json::{Value, json};
 
 use super::task;
@@ -15,7 +15,8 @@ use crate::words::count;
 #[command(after_help = "\
 Files are part of it, processes are not. When nothing runs in the box, what it has written
 becomes a layer at once, whatever its size; when something runs, it is stopped for the time of a
-copy, and that is said. A snapshot outlives its box, until `glass snapshots remove`.
+copy, and that is said. What a box with `--disk` writes lies in memory, and is always copied. A
+snapshot outlives its box, until `glass snapshots remove`.
 
 It does not wait for the disk, and one that was not there yet when the host was started anew is
 refused: it cannot be trusted. `--durable` waits; `glass gc` puts all snapshots on the disk, and
@@ -48,16 +49,25 @@ impl Snapshot {
             house.settle().await;
             return Ok(0);
         }
-        if matches!(snapshot.method, Method::Copy | Method::Reflink) {
-            let running = count(snapshot.processes as usize, "process", "processes");
+        if let Some(copied_for) = snapshot.copied_for {
             global.say(&format!(
-                "with {running} running, so its files were copied ({})",
+                "{}, so its files were copied ({})",
+                because(copied_for, snapshot.processes),
                 snapshot.method.name()
             ));
         }
         output::print([&snapshot.id])?;
         house.settle().await;
         Ok(0)
+    }
+}
+
+/// Why files were copied.
+fn because(copied_for: CopiedFor, processes: u64) -> String {
+    match copied_for {
+        CopiedFor::Running => format!("with {} running", count(processes as usize, "process", "processes")),
+        CopiedFor::OpenFiles => "nothing runs, but a file is open for writing".to_owned(),
+        CopiedFor::Memory => "what a box with a limit of disk writes lies in memory".to_owned(),
     }
 }
 
@@ -71,6 +81,7 @@ pub(super) fn json(snapshot: &SnapshotInfo) -> Value {
         "image": snapshot.image.to_string(),
         "created_ms": snapshot.created_ms,
         "method": snapshot.method.name(),
+        "copied_for": snapshot.copied_for.map(CopiedFor::name),
         "took_us": snapshot.took_us,
         "processes": snapshot.processes,
         "durable": snapshot.durable,

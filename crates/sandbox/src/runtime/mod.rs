@@ -24,7 +24,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Given, Home};
 use crate::image::Base;
 use crate::snapshot::Tree;
-use crate::snapshot::records::Method;
+use crate::snapshot::records::{CopiedFor, Method};
 use crate::spec::{Level, LimitInForce, RuntimeKind, SandboxInfo, SandboxSpec, SandboxState};
 
 /// What a runtime can do on this host.
@@ -65,6 +65,7 @@ pub(crate) struct Created {
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) method: Method,
+    pub(crate) copied_for: Option<CopiedFor>,
     /// The layers of the snapshot, uppermost first.
     pub(crate) chain: Vec<String>,
     /// Processes that ran.

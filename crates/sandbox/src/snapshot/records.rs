@@ -27,9 +27,9 @@ pub enum Method {
     Rotate,
     /// Nothing had been written since the last one.
     Unchanged,
-    /// Something ran: it was stopped, and its files were cloned by the file system.
+    /// Its files were cloned by the file system; `CopiedFor` says why.
     Reflink,
-    /// Something ran: it was stopped, and its files were copied.
+    /// Its files were copied; `CopiedFor` says why.
     Copy,
     /// A container engine made an image of it.
     Commit,
@@ -47,6 +47,30 @@ impl Method {
             Method::Reflink => "reflink",
             Method::Copy => "copy",
             Method::Commit => "commit",
+        }
+    }
+}
+
+/// Why the files of a box were copied, and did not become a layer as they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopiedFor {
+    /// Something ran, and was stopped for it.
+    Running,
+    /// Something that does not run had a file open for writing.
+    OpenFiles,
+    /// The box has a limit of disk: what it writes lies in memory, and is always copied.
+    Memory,
+}
+
+impl CopiedFor {
+    const ALL: [CopiedFor; 3] = [CopiedFor::Running, CopiedFor::OpenFiles, CopiedFor::Memory];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CopiedFor::Running => "running",
+            CopiedFor::OpenFiles => "open_files",
+            CopiedFor::Memory => "memory",
         }
     }
 }
@@ -70,6 +94,8 @@ pub struct SnapshotInfo {
     pub chain: Vec<String>,
     /// How it was made.
     pub method: Method,
+    /// If its files were copied: why. Older programs did not write it down.
+    pub copied_for: Option<CopiedFor>,
     /// How long that took.
     pub took_us: u64,
     /// Processes that ran in the box at that moment.
@@ -376,7 +402,7 @@ fn to_json(snapshot: &SnapshotInfo) -> Value {
     json!({
         "version": VERSION, "id": snapshot.id, "name": snapshot.name, "label": snapshot.label, "from": snapshot.from,
         "image": snapshot.image.to_string(), "created_ms": snapshot.created_ms, "chain": snapshot.chain,
-        "method": snapshot.method.name(), "took_us": snapshot.took_us, "processes": snapshot.processes,
+        "method": snapshot.method.name(), "copied_for": snapshot.copied_for.map(CopiedFor::name), "took_us": snapshot.took_us, "processes": snapshot.processes,
         "durable": snapshot.durable, "boot": snapshot.boot, "user": snapshot.user, "cwd": snapshot.cwd,
         "env": snapshot.env, "deterministic": snapshot.deterministic, "recording": snapshot.recording.name(),
         "task": snapshot.task.as_ref().map(TaskInfo::to_json), "key": snapshot.key,
@@ -399,6 +425,8 @@ fn from_json(value: &Value) -> Option<SnapshotInfo> {
         created_ms: number("created_ms")?,
         chain: value.get("chain")?.as_array()?.iter().map(layer).collect::<Option<_>>()?,
         method: Method::ALL.into_iter().find(|m| m.name() == method)?,
+        copied_for: text("copied_for")
+            .and_then(|why| CopiedFor::ALL.into_iter().find(|one| one.name() == why)),
         took_us: number("took_us")?,
         processes: number("processes")?,
         durable: value.get("durable")?.as_bool()?,
@@ -432,6 +460,7 @@ pub(crate) mod tests {
             created_ms: 1,
             chain: vec!["top-1".into()],
             method: Method::Rotate,
+            copied_for: None,
             took_us: 2,
             processes: 0,
             durable: true,

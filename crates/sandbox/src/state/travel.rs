@@ -248,6 +248,8 @@ impl Sandboxes {
             created_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
             chain,
             method: Method::Copy,
+            // From another home; nothing of a box was in the way.
+            copied_for: None,
             took_us: start.elapsed().as_micros() as u64,
             processes: 0,
             durable: true,

@@ -153,7 +153,7 @@ impl Docker {
         }
         let is_far = self.home.is_far(id);
         let chain = self.chain_of_commit(&committed?.id, &record.info.chain, is_far)?;
-        Ok(Taken { method: Method::Commit, chain, processes })
+        Ok(Taken { method: Method::Commit, copied_for: None, chain, processes })
     }
 
     /// Sees to it that what a box began with is here.

@@ -33,7 +33,7 @@ use crate::runtime::native::root::RootOf;
 use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, places, told};
 use crate::runtime::start::{self, Failed, Parcel, Swapped, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken};
-use crate::snapshot::records::Method;
+use crate::snapshot::records::{CopiedFor, Method};
 use crate::snapshot::{self, MemoryTop, Tree, layers, shelf};
 use crate::spec::{SandboxInfo, SandboxState};
 
@@ -446,7 +446,8 @@ impl Native {
         if self.is_untouched(&upper, &record)? {
             self.give_back(id, means)?;
             held.release(false)?;
-            return Ok(Taken { method: Method::Unchanged, chain: record.info.chain, processes });
+            let chain = record.info.chain;
+            return Ok(Taken { method: Method::Unchanged, copied_for: None, chain, processes });
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
         match means {
@@ -457,7 +458,7 @@ impl Native {
                 match self.restack(&mut record, (means, &mut held), pending, swap) {
                     Ok(()) => {
                         held.release(true)?;
-                        return Ok(Taken { method: Method::Rotate, chain, processes });
+                        return Ok(Taken { method: Method::Rotate, copied_for: None, chain, processes });
                     }
                     Err(Refused::Busy) => {}
                     Err(Refused::Other(error)) => {
@@ -471,7 +472,12 @@ impl Native {
         }
         let copied = snapshot::copy_top(&self.home, id, &upper, layer);
         held.release(false)?;
-        Ok(Taken { method: copied?, chain, processes })
+        let copied_for = match (rotates, processes) {
+            (false, _) => CopiedFor::Memory,
+            (true, 0) => CopiedFor::OpenFiles,
+            (true, _) => CopiedFor::Running,
+        };
+        Ok(Taken { method: copied?, copied_for: Some(copied_for), chain, processes })
     }
 
     /// Nobody is there to be held: what it had written becomes a layer, and it will start on an empty top.
@@ -480,7 +486,8 @@ impl Native {
         let upper = top_dir(&self.home, &id, record.info.generation).join("u");
         let untouched = !upper.is_dir() || self.is_untouched(&Tree::At(upper.clone()), record)?;
         if untouched {
-            return Ok(Taken { method: Method::Unchanged, chain: record.info.chain.clone(), processes: 0 });
+            let chain = record.info.chain.clone();
+            return Ok(Taken { method: Method::Unchanged, copied_for: None, chain, processes: 0 });
         }
         let chain = [vec![layer.to_owned()], record.info.chain.clone()].concat();
         let generation = record.info.generation + 1;
@@ -492,7 +499,7 @@ impl Native {
         record.pending = None;
         self.adopt(record, pending)?;
         self.home.write_record(record)?;
-        Ok(Taken { method: Method::Rotate, chain, processes: 0 })
+        Ok(Taken { method: Method::Rotate, copied_for: None, chain, processes: 0 })
     }
 
     pub(super) fn put_back(&self, id: &str, chain: Vec<String>) -> Result<SandboxInfo> {
