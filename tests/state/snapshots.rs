@@ -250,3 +250,34 @@ fn what_is_not_on_the_disk_yet_is_so_after_gc() {
         assert_eq!(stage.sh_in(&fork, "cat a"), "one", "{mode:?}");
     }
 }
+
+#[test]
+fn hard_links_survive_and_come_apart_when_a_name_of_a_lower_layer_is_written() {
+    let look = "stat -c %h-%i a b | sort -u; cat a b";
+    for stage in Stage::each(&[]) {
+        let mode = stage.house.mode;
+        stage.sh("echo one > a; ln a b; echo two >> a");
+        // One line for both names: the same file, which has two.
+        let linked = |told: &str| {
+            let mut lines = told.lines();
+            assert!(lines.next().is_some_and(|line| line.starts_with("2-")), "{mode:?}: {told}");
+            assert_eq!(lines.collect::<Vec<_>>(), ["one", "two", "one", "two"], "{mode:?}");
+        };
+        linked(&stage.sh(look));
+        let snapshot = stage.snapshot();
+        linked(&stage.sh(look));
+        let file = stage.house.path().join("home/state").display().to_string();
+        stage.ok(&["export", &snapshot, "-o", &file]);
+        let imported = stage.ok(&["import", &file]);
+        let forks = [stage.id.as_str(), &snapshot, &imported].map(|of| stage.ok(&["fork", of]));
+        for fork in &forks {
+            linked(&stage.sh_in(fork, look));
+        }
+        // What overlayfs does: the name that is written through gets a copy. The other one keeps what was there.
+        for id in forks.iter().chain([&stage.id]) {
+            assert_eq!(stage.sh_in(id, "echo three >> a; cat b"), "one\ntwo", "{mode:?}");
+        }
+        stage.ok(&["restore", &stage.id, &snapshot]);
+        linked(&stage.sh(look));
+    }
+}

@@ -18,6 +18,11 @@ becomes a layer at once, whatever its size; when something runs, it is stopped f
 copy, and that is said. What a box with `--disk` writes lies in memory, and is always copied. A
 snapshot outlives its box, until `glass snapshots remove`.
 
+Hard links are part of it: in the box, in forks, after a restore and after an export, the names
+are of one file. As with every overlay of Linux, a file of a lower layer (of the image, or of
+a snapshot) is copied when it is first written: then the name that was written through has the
+copy, and the other names keep the file as it was.
+
 It does not wait for the disk, and one that was not there yet when the host was started anew is
 refused: it cannot be trusted. `--durable` waits; `glass gc` puts all snapshots on the disk, and
 a service does so by itself within ten minutes.
