@@ -25,6 +25,11 @@ on_every_runtime!(
     typescript_errors_have_the_users_lines,
     bash_keeps_all_that_a_shell_has,
     bash_leaves_the_code_and_not_the_shell,
+    bash_opens_no_file_behind_an_exit,
+    bash_tells_of_the_codes_own_lines,
+    bash_keeps_traps_and_options_between_runs,
+    bash_begins_where_the_run_before_has_ended,
+    a_shell_that_does_nothing_any_more_ends,
 );
 
 async fn context(sandbox: &Sandbox, language: Language) -> ContextInfo {
@@ -403,4 +408,105 @@ async fn bash_leaves_the_code_and_not_the_shell(sandbox: &Sandbox) {
     let output = run(sandbox, &context, "set -e; false; echo not reached").await;
     assert_eq!((output.report.exit, text(&output.stdout).as_str()), (Exit::Code { code: 1 }, ""));
     assert!(matches!(state(sandbox, &context).await, ContextState::Lost { .. }));
+}
+
+/// What the next run finds, if `exit` has let something happen behind it.
+async fn bash_opens_no_file_behind_an_exit(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    let version =
+        text(&run(sandbox, &context, "echo $(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] ))").await.stdout);
+    if version.trim().parse::<u32>().unwrap() < 502 {
+        // What this shell can do is to leave out all that is inside.
+        return skip("bash", "a Bash before 5.2 opens the file");
+    }
+    run(sandbox, &context, "cd \"$(mktemp -d)\"; f() { exit 5; }; g() { f; { :; } > out; }").await;
+    for code in [
+        "exit 5; { echo b; } > out",
+        "exit 5\nfor i in 1; do :; done > out",
+        "f; (:) > out",
+        "{ f; } > /dev/null; [[ a ]] > out",
+        "while :; do g; done > /dev/null; if :; then :; fi > out",
+        "eval 'f; { :; } > out'; { :; } > out",
+        "echo 'f; { :; } > out' > sourced; . ./sourced; { :; } > out",
+        "until exit 5; do { :; } > out; done; { :; } > out",
+        "trap 'exit 5' USR1; kill -USR1 $$; { :; } > out",
+        "trap 'exit 5' ERR; false; { :; } > out",
+        "trap - ERR; trap : DEBUG; f || { :; } > out; sleep 0 > out &",
+        "set -x; g; trap - DEBUG; { :; } > out",
+    ] {
+        let output = run(sandbox, &context, code).await;
+        assert_eq!(output.report.exit, Exit::Code { code: 5 }, "{code}: {output:?}");
+        let output = run(sandbox, &context, "if [ -e out ]; then echo out; fi; echo end").await;
+        assert_eq!(text(&output.stdout), "end\n", "{code}");
+    }
+}
+
+async fn bash_tells_of_the_codes_own_lines(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    let check = async |code: &str, stdout: &str, stderr: &str| {
+        let output = run(sandbox, &context, code).await;
+        // How many files and texts the line was read from is before it.
+        let told: String =
+            text(&output.stderr).lines().map(|l| format!("{}\n", l.trim_start_matches('+'))).collect();
+        assert_eq!((text(&output.stdout).as_str(), told.as_str()), (stdout, stderr), "{code}");
+    };
+    check("set -x; echo a", "a\n", " echo a\n").await;
+    check("f() { exit 3; }; f", "", " f\n exit 3\n").await;
+    check("set +x", "", " set +x\n").await;
+    check("set -v\necho a", "a\n", "echo a\n").await;
+    check("exit 3", "", "exit 3\n").await;
+    check("set +v", "", "set +v\n").await;
+    check("trap 'echo \"D $BASH_COMMAND\"' DEBUG\necho a", "D echo a\na\n", "").await;
+    check("g() { echo b; }; g", "D g\nb\n", "").await;
+    check("exit 3", "D exit 3\n", "").await;
+    check("trap - DEBUG", "D trap - DEBUG\n", "").await;
+    check("trap 'echo E' ERR; false", "E\n", "").await;
+    check("false", "E\n", "").await;
+    check("exit 3", "", "").await;
+    check("trap - ERR; set -a; x=1; set +a; env | grep -c ^x=", "1\n", "").await;
+    check("set -a; y=1", "", "").await;
+    check("env | grep -c __glass; set +a", "0\n", "").await;
+}
+
+async fn bash_keeps_traps_and_options_between_runs(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    let code = "set -uxT; shopt -s extdebug; trap ': d' DEBUG; trap ': e' ERR; trap ': u' USR1; PS4='> '";
+    run(sandbox, &context, code).await;
+    for code in [":", "exit 3", "break; :", "continue 3", "if", "f() { return 4; }; f", "return 6"] {
+        run(sandbox, &context, code).await;
+        let output = run(sandbox, &context, "echo \"$-\"; trap -p DEBUG ERR USR1; shopt extdebug").await;
+        let told = text(&output.stdout);
+        assert!(
+            ["u", "x", "T"].iter().all(|flag| told.lines().next().unwrap().contains(flag)),
+            "{code}: {told}"
+        );
+        for kept in ["': d' DEBUG", "': e' ERR", "': u' SIGUSR1", "on"] {
+            assert!(told.contains(kept), "{code}: {kept}: {told}");
+        }
+    }
+}
+
+async fn bash_begins_where_the_run_before_has_ended(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Bash).await;
+    for (code, told) in [
+        ("echo $? $LINENO \"${s-none}\"; (exit 9)", "0 1 none\n"),
+        ("echo $?; exit 7", "9\n"),
+        ("echo $?; case $_ in *glass*) echo ours ;; esac; false", "7\n"),
+        // In no loop of the code's own, they end it.
+        ("echo $?; break; echo b", "1\n"),
+        ("echo a; continue 9; echo b", "a\n"),
+        ("echo a; break 9; echo b", "a\n"),
+        ("echo lives", "lives\n"),
+    ] {
+        assert_eq!(text(&run(sandbox, &context, code).await.stdout), told, "{code}");
+    }
+}
+
+/// Or it would turn in circles until somebody kills it.
+async fn a_shell_that_does_nothing_any_more_ends(sandbox: &Sandbox) {
+    for code in ["set -n", "shopt -s extdebug; trap false DEBUG"] {
+        let context = context(sandbox, Language::Bash).await;
+        assert_eq!(run(sandbox, &context, code).await.report.exit, Exit::Code { code: 0 }, "{code}");
+        assert!(matches!(state(sandbox, &context).await, ContextState::Lost { .. }), "{code}");
+    }
 }
