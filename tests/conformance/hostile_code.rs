@@ -2,7 +2,7 @@
 
 use glasshouse_sandbox::{
     CodeResult, CodeSpec, ContextInfo, ContextSpec, ContextState, ExecEvent, ExecOutput, Exit, Killer,
-    Limits, RuntimeKind, Sandbox, SandboxSpec, Warm,
+    Language, Limits, RuntimeKind, Sandbox, SandboxSpec, Warm,
 };
 
 use crate::code::{context, error, run, run_spec, state, value};
@@ -26,6 +26,7 @@ on_every_runtime!(
     a_fork_bomb_stays_in_the_box,
     a_child_that_came_back_does_not_speak_for_its_parent,
     replaced_builtins_do_not_lead_the_driver_astray,
+    what_javascript_code_replaces_is_its_own_affair,
     a_thread_that_never_ends_does_not_hold_the_run,
     memory_that_runs_out_is_told_as_such,
     ten_thousand_runs_leave_nothing_behind,
@@ -299,6 +300,47 @@ os.dup2 = os.close = os.write = sys.exit = None
     );
     let output = run(sandbox, &context, "1 / 0").await;
     assert_eq!(error(&output).name, "ZeroDivisionError");
+}
+
+async fn what_javascript_code_replaces_is_its_own_affair(sandbox: &Sandbox) {
+    let spec = ContextSpec { language: Language::Javascript, ..ContextSpec::default() };
+    for code in [
+        "Object.prototype.toJSON = Array.prototype.toJSON = () => 'x'",
+        "String.prototype.toJSON = Number.prototype.toJSON = () => 'x'; JSON.stringify = () => 'x'; JSON.parse = null",
+        "Buffer.from = Uint8Array.prototype.subarray = null",
+        "Object.assign(require('fs'), { openSync: null, closeSync: null, readFileSync: null, writeFileSync: null, writeSync: null })",
+        "for (const name of ['push', 'map', 'join', 'forEach', 'reduce']) Array.prototype[name] = () => 'x'",
+        "Promise.prototype.then = () => { throw 1 }",
+        "Array.prototype[Symbol.iterator] = () => { throw 1 }",
+        "for (const name of ['id', 'serial', 'end', 'result', 'type', 'data', 'dir', 'ended'])\
+           Object.defineProperty(Object.prototype, name, { set() { throw 1 } })",
+        "Object.assign(Object.prototype, { exceptionDetails: { text: 'forged' }, ended: 1, hello: 1, exit: 9, whole: true })",
+        "for (const name of ['slice', 'includes', 'replace']) String.prototype[name] = null",
+        "Atomics.load = Atomics.store = Object.entries = Object.defineProperty = null",
+        "require('events').prototype.emit = require('inspector').Session.prototype.post = () => {}",
+        "require('worker_threads').Worker.prototype.ref = require('worker_threads').Worker.prototype.unref = null",
+        "require('util').inspect = require('util').types = null",
+        "globalThis.process = globalThis.Error = globalThis.Array = globalThis.Object = null",
+        "Object.freeze(Object.prototype); Object.freeze(Array.prototype); Object.freeze(globalThis)",
+        "Object.defineProperty(globalThis, '_', { set() { throw 1 } })",
+    ] {
+        let context = sandbox.create_context(spec.clone()).await.unwrap();
+        let output = run(sandbox, &context, &format!("{code}; void 0")).await;
+        assert_eq!((output.report.exit, output.results), (Exit::Code { code: 0 }, vec![]), "{code}");
+        assert_eq!(value(sandbox, &context, "1 + 1").await, "2", "{code}");
+        assert_eq!(error(&run(sandbox, &context, "null.x").await).name, "TypeError", "{code}");
+    }
+    // What it has put there is there while it runs.
+    let context = sandbox.create_context(spec.clone()).await.unwrap();
+    let code = "Object.prototype.toJSON = () => 'own'; await 1; JSON.stringify({})";
+    assert_eq!(value(sandbox, &context, code).await, "'\"own\"'");
+    assert_eq!(value(sandbox, &context, "JSON.stringify({})").await, "'\"own\"'");
+    // Where nothing can be asked any more, that is said.
+    let context = sandbox.create_context(spec).await.unwrap();
+    let output =
+        run(sandbox, &context, "Object.defineProperty(Object.prototype, 'toJSON', { value: () => 'x' }); 7")
+            .await;
+    assert!(error(&output).value.contains("toJSON"), "{output:?}");
 }
 
 async fn a_thread_that_never_ends_does_not_hold_the_run(sandbox: &Sandbox) {

@@ -20,14 +20,23 @@
   const { Writable } = require('stream');
   const { Worker, SHARE_ENV } = require('worker_threads');
   const { Session } = require('inspector');
-  const { closeSync, openSync, readFileSync, writeSync } = fs;
+  const { closeSync, createReadStream, openSync, readFileSync, writeFileSync, writeSync } = fs;
   const { inspect } = util;
-  // Code may replace whatever it likes of the globals; the driver keeps what it needs.
+  const { isNativeError, isPromise } = util.types;
+  // Code may replace whatever it likes of the globals, and add to what all objects have; the driver keeps what it needs, asks objects
+  // for what is their own, and what it cannot do without is done by nothing that can be replaced.
+  const {
+    process, console, AggregateError, Array: { isArray }, Error, Number: Whole, String: Text, Uint8Array: Bytes,
+  } = globalThis;
   const stringify = JSON.stringify;
   const bytesOf = Buffer.from.bind(Buffer);
-  const { defineProperty, entries, fromEntries, setPrototypeOf } = Object;
-  const { isArray } = Array;
-  const [Text, Whole, Bytes] = [String, Number, Uint8Array];
+  const { defineProperty, entries, getOwnPropertyDescriptor, prototype: everything, setPrototypeOf } = Object;
+  const uncurried = Function.prototype.bind.bind(Function.prototype.call);
+  const has = uncurried(everything.hasOwnProperty);
+  const cut = uncurried(Text.prototype.slice);
+  const placeOf = uncurried(Text.prototype.indexOf);
+  const replaced = uncurried(Text.prototype.replace);
+  const isFound = uncurried(RegExp.prototype.test);
   const typescript = globalThis.__glasshouse_typescript === true;
   delete globalThis.__glasshouse_typescript;
 
@@ -77,18 +86,19 @@
   session.connect();
 
   // Descriptors. Node has no dup2, but the lowest free number is what open() gives.
+  const open = (number, path, flags, room) => {
+    const fd = openSync(path, flags);
+    if (fd === number) return;
+    if (room > 0) open(number, path, flags, room - 1);
+    closeSync(fd);
+  };
   const put = (number, path, flags) => {
-    const extra = [];
     try { closeSync(number); } catch { /* the code has closed it */ }
-    for (let fd = openSync(path, flags); fd !== number; fd = openSync(path, flags)) {
-      extra.push(fd);
-      if (extra.length > 64) break;
-    }
-    extra.forEach((fd) => closeSync(fd));
+    open(number, path, flags, 64);
   };
 
   const writeAll = (fd, bytes) => {
-    for (let rest = bytes; rest.length > 0;) rest = rest.subarray(writeSync(fd, rest));
+    for (let done = 0; done < bytes.length;) done += writeSync(fd, bytes, done, bytes.length - done);
   };
 
   // JSON of texts, lists and objects, without what code may have added to these. Half a letter, which no other side can read, is
@@ -96,7 +106,7 @@
   const HALF = /(?<=(?:^|[^\\])(?:\\\\)*)\\(?=ud[89a-f][0-9a-f]{2})/g;
   const quoted = (text) => {
     const made = stringify(text);
-    return made.includes('\\ud') ? made.replace(HALF, '\\\\') : made;
+    return placeOf(made, '\\ud') >= 0 ? replaced(made, HALF, '\\\\') : made;
   };
   const encoded = (value) => {
     let made = '';
@@ -136,14 +146,26 @@
 
   // Frames of ours and of what is around us say nothing to whoever wrote the code.
   const OURS = /^\s+(at .*(node:inspector|node:vm|node:internal|\[eval\]|Worker\.emit )|\.\.\. \d+ lines matching)/;
-  const linesOf = (text) => text.split('\n').reduce((lines, line) => {
-    if (!OURS.test(line)) lines.push(line);
-    else if (line.endsWith(' {') && lines.length > 0) lines[lines.length - 1] += ' {';
+  const linesOf = (text) => {
+    const lines = setPrototypeOf([], null);
+    for (let from = 0, to = 0; to < text.length; from = to + 1) {
+      to = placeOf(text, '\n', from);
+      if (to < 0) to = text.length;
+      const line = cut(text, from, to);
+      if (!isFound(OURS, line)) lines[lines.length] = line;
+      else if (cut(line, -2) === ' {' && lines.length > 0) lines[lines.length - 1] += ' {';
+    }
     return lines;
-  }, []);
+  };
+  const withoutOurs = (text) => {
+    const lines = linesOf(text);
+    let all = '';
+    for (let at = 0; at < lines.length; at += 1) all += (at ? '\n' : '') + lines[at];
+    return all;
+  };
   const shown = (value) => {
     const text = inspect(value);
-    return util.types.isNativeError(value) ? linesOf(text).join('\n') : text;
+    return isNativeError(value) ? withoutOurs(text) : text;
   };
 
   const asText = (value) => {
@@ -152,11 +174,16 @@
     return stringify(value) ?? Text(value);
   };
 
-  const shapes = (made) => fromEntries(entries(made).map(([mime, data]) => [mime, asText(data)]));
+  const shapes = (made) => {
+    const all = entries(made);
+    const data = { __proto__: null };
+    for (let at = 0; at < all.length; at += 1) data[all[at][0]] = asText(all[at][1]);
+    return data;
+  };
 
   const DISPLAY = Symbol.for('Jupyter.display');
   const bundle = (value) => {
-    let data = {};
+    let data = { __proto__: null };
     if (value !== null && (typeof value === 'object' || typeof value === 'function')) {
       if (typeof value[DISPLAY] === 'function') data = shapes(value[DISPLAY]() ?? {});
     }
@@ -169,25 +196,25 @@
   };
 
   const tellError = (error, place) => {
-    const isError = util.types.isNativeError(error);
+    const isError = isNativeError(error);
     let name = 'Error';
     let value;
     let lines;
     try {
       name = isError ? Text(error.name) : 'Thrown';
-      value = isError ? Text(error.message) : inspect(error);
+      value = isError ? Text(error.message) : withoutOurs(inspect(error));
       // What it came of, and what it is made of, are told with it.
       const isMore = isError && ('cause' in error || error instanceof AggregateError);
       const text = isMore ? inspect(error)
         : isError && typeof error.stack === 'string' ? error.stack : `${name}: ${value}`;
-      lines = linesOf(placed(text.slice(0, TRACEBACK_CHARS_MAX)));
+      lines = linesOf(placed(cut(text, 0, TRACEBACK_CHARS_MAX)));
       // Code that is none has no frames.
-      if (place && !text.includes(place.split(':')[0])) lines.push(`    at ${placed(place)}`);
+      if (place && !text.includes(place.split(':')[0])) lines[lines.length] = `    at ${placed(place)}`;
     } catch {
       value ??= '<no text>';
       lines = [name];
     }
-    emit('error', { name, value: value.slice(0, TRACEBACK_CHARS_MAX), traceback: lines });
+    emit('error', { name, value: cut(value, 0, TRACEBACK_CHARS_MAX), traceback: lines });
   };
 
   class ProcessExit extends Error {
@@ -206,14 +233,21 @@
 
   const say = (words) => writeAll(3, bytesOf(`${words}\n`));
 
+  // Nothing can be run here any more, as when the code has used up all descriptors.
+  const giveUp = (error) => say(`broken its driver cannot go on: ${cut(replaced(Text(error), /\s+/g, ' '), 0, 200)}`);
+
   const conclude = () => {
     const { id, results, end } = run;
     run = null;
-    listener.ref();
-    process.exitCode = undefined;
-    put(0, '/dev/null', 'r');
-    put(1, '/dev/null', 'w');
-    put(2, '/dev/null', 'w');
+    hold();
+    try { process.exitCode = undefined; } catch { /* the code has its own */ }
+    try {
+      put(0, '/dev/null', 'r');
+      put(1, '/dev/null', 'w');
+      put(2, '/dev/null', 'w');
+    } catch (error) {
+      return giveUp(error);
+    }
     try { closeSync(results); } catch { /* the code has closed it */ }
     say(`done ${id} ${end}`);
   };
@@ -247,7 +281,7 @@
   // The code has come to its end, but perhaps not what it has begun.
   const linger = (mine) => {
     if (!mine.whole) return finish(exitCode());
-    listener.unref();
+    letGo();
     process.once('beforeExit', () => { if (run === mine) finish(takeLeave(exitCode())); });
   };
 
@@ -275,22 +309,38 @@
     conclude();
   };
 
-  // What evaluate() answers with is a description; the value itself is handed over by one more call.
+  // What we ask becomes JSON, in which what code has given all objects for that is to have no say; while the code runs, it is there.
+  const post = session.post.bind(session);
+  const ask = (method, params, answered) => {
+    const own = getOwnPropertyDescriptor(everything, 'toJSON');
+    if (own && !own.configurable) throw new Error('what Object.prototype.toJSON has become lets nobody be asked for anything');
+    let isAway = own ? delete everything.toJSON : false;
+    const putBack = () => {
+      if (isAway) defineProperty(everything, 'toJSON', own);
+      isAway = false;
+    };
+    try {
+      post(method, { __proto__: null, toJSON() { putBack(); return params; } }, answered);
+    } finally {
+      putBack();
+    }
+  };
+
+  // What evaluate() answers with is a description; the value itself is handed over by one more call, to a function that was made
+  // known before there was any code.
   let taken;
+  let taker;
+  globalThis.__glasshouse_take = (value) => { taken = value; };
+  post('Runtime.evaluate', { expression: '__glasshouse_take' }, (failed, answer) => { taker = answer.result.objectId; });
+  delete globalThis.__glasshouse_take;
   const take = (object) => {
-    globalThis.__glasshouse_take = (value) => { taken = value; };
-    const argument = 'objectId' in object ? { objectId: object.objectId }
-      : 'unserializableValue' in object ? { unserializableValue: object.unserializableValue }
-      : { value: object.value };
-    session.post('Runtime.evaluate', { expression: '(v) => __glasshouse_take(v)' }, (failed, answer) => {
-      if (failed) return;
-      // On its way it becomes JSON, in which what code has added to all lists is to have no say.
-      const list = setPrototypeOf([argument], null);
-      session.post('Runtime.callFunctionOn', {
-        functionDeclaration: '(v) => __glasshouse_take(v)', arguments: list, objectId: answer.result.objectId,
-      });
+    const argument = has(object, 'objectId') ? { __proto__: null, objectId: object.objectId }
+      : has(object, 'unserializableValue') ? { __proto__: null, unserializableValue: object.unserializableValue }
+      : { __proto__: null, value: object.value };
+    const list = setPrototypeOf([argument], null);
+    ask('Runtime.callFunctionOn', {
+      __proto__: null, functionDeclaration: 'function (v) { this(v) }', arguments: list, objectId: taker,
     });
-    delete globalThis.__glasshouse_take;
     const value = taken;
     taken = undefined;
     return value;
@@ -300,7 +350,7 @@
     if (run !== mine) return;
     try {
       if (failed) throw failed;
-      if (answer.exceptionDetails) {
+      if (has(answer, 'exceptionDetails')) {
         const { exception, text, lineNumber, columnNumber } = answer.exceptionDetails;
         const place = `cell-${mine.serial}.js:${lineNumber + 1}:${columnNumber + 1}`;
         const isNone = exception?.className === 'SyntaxError';
@@ -308,9 +358,12 @@
       }
       const value = answer.result.type === 'undefined' ? undefined : take(answer.result);
       // A program is not asked for a value that it does not have yet.
-      if (value !== undefined && !(mine.whole && util.types.isPromise(value))) {
-        emit('value', bundle(value));
-        globalThis._ = value;
+      if (value !== undefined && !(mine.whole && isPromise(value))) {
+        try { emit('value', bundle(value)); } catch (error) {
+          // Nor does it fail by one that cannot be shown.
+          if (!mine.whole) throw error;
+        }
+        try { globalThis._ = value; } catch { /* the code has its own */ }
       }
       linger(mine);
     } catch (error) {
@@ -320,7 +373,8 @@
 
   const evaluate = (mine, code) => {
     const name = `cell-${mine.serial}.js`;
-    session.post('Runtime.evaluate', {
+    ask('Runtime.evaluate', {
+      __proto__: null,
       expression: `${plain(code, name)}\n//# sourceURL=${name}`,
       replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
     }, answered(mine));
@@ -337,18 +391,25 @@
     defineProperty(globalThis.require, 'main', { configurable: true, enumerable: true, writable: true, value: main });
   };
 
-  const start = ({ serial, id, fed, dir, whole }) => {
+  const takeOver = ({ serial, id, fed, dir, whole }) => {
     const code = readFileSync(`${dir}/code`, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
-    run = { serial, id, results: openSync(`${dir}/3`, 'w'), end: null, whole };
+    const results = openSync(`${dir}/3`, 'w');
+    run = { __proto__: null, serial, id, results, end: null, exit: null, left: false, whole };
     stdin = null;
     if (whole) beMain();
+    try { writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
+    return code;
+  };
+
+  const start = (handed) => {
+    let code;
+    try { code = takeOver(handed); } catch (error) { return giveUp(error); }
     const mine = run;
-    try { fs.writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
-    say(`begun ${id}`);
-    store(shared, RUNNING, serial);
+    say(`begun ${mine.id}`);
+    store(shared, RUNNING, mine.serial);
     try {
       if (load(shared, ENDINGS) === heard) evaluate(mine, code);
       settled();
@@ -376,7 +437,7 @@
   let stdin = null;
   defineProperty(process, 'stdin', {
     configurable: true,
-    get: () => (stdin ??= fs.createReadStream('', { fd: 0, autoClose: false })),
+    get: () => (stdin ??= createReadStream('', { fd: 0, autoClose: false })),
   });
 
   const listen = () => {
@@ -427,9 +488,17 @@
   const listener = new Worker(`(${listen})()`, {
     eval: true, env: SHARE_ENV, execArgv: [], workerData: { shared, RUNNING, ENDINGS, THROUGH },
   });
-  listener.on('message', (message) => {
-    if (message.hello) say(`hello ${process.version.slice(1)}`);
-    else if (message.ended) ended(message.ended, message.ending);
-    else start(message);
+  const [hold, letGo] = [listener.ref.bind(listener), listener.unref.bind(listener)];
+  const version = process.version.slice(1);
+  // Not by a way that code can replace for all who listen to anything.
+  const pass = listener.emit.bind(listener);
+  defineProperty(listener, 'emit', {
+    value: (event, message) => {
+      if (event !== 'message') return pass(event, message);
+      if (has(message, 'hello')) say(`hello ${version}`);
+      else if (has(message, 'ended')) ended(message.ended, message.ending);
+      else start(message);
+      return true;
+    },
   });
 })();
