@@ -26,7 +26,9 @@ on_every_runtime!(
     a_fork_bomb_stays_in_the_box,
     a_child_that_came_back_does_not_speak_for_its_parent,
     replaced_builtins_do_not_lead_the_driver_astray,
+    what_python_code_replaces_is_its_own_affair,
     what_javascript_code_replaces_is_its_own_affair,
+    a_context_without_a_descriptor_left_says_so,
     a_thread_that_never_ends_does_not_hold_the_run,
     memory_that_runs_out_is_told_as_such,
     ten_thousand_runs_leave_nothing_behind,
@@ -302,6 +304,40 @@ os.dup2 = os.close = os.write = sys.exit = None
     assert_eq!(error(&output).name, "ZeroDivisionError");
 }
 
+/// Each in a context of its own: it lives on, and tells the value and the error that its code comes to.
+async fn what_python_code_replaces_is_its_own_affair(sandbox: &Sandbox) {
+    for code in [
+        "import builtins; builtins.print = builtins.len = builtins.OSError = builtins.BaseException = None",
+        "import builtins; builtins.__build_class__ = builtins.__import__ = None",
+        "import builtins; builtins.__dict__.clear()",
+        "import json, traceback; json.dumps = traceback.format_exception = None",
+        "import io; io.TextIOWrapper = io.FileIO = io.BufferedReader = io.BufferedWriter = io.IOBase = None",
+        "import _signal, _socket; _signal.SIGINT = _signal.signal = _socket.SCM_RIGHTS = _socket.MSG_CMSG_CLOEXEC = None",
+        "import _ast, linecache; _ast.Expr = _ast.Expression = _ast.PyCF_ONLY_AST = linecache.cache = None",
+        "import sys; sys.byteorder = sys.meta_path = sys.path = sys.excepthook = None; sys.stdout = object()",
+        "import sys; del sys.stdout, sys.stderr, sys.stdin, sys.displayhook",
+        "import sys; sys.modules.clear()",
+        "import sys; sys.setrecursionlimit(40)",
+        "import sys; sys.settrace(lambda *a: None); sys.setprofile(lambda *a: None)",
+        "import gc, threading; gc.set_threshold(1); threading.settrace(lambda *a: 1 / 0)",
+        // All but the line to us.
+        "import os; os.closerange(4, 100)",
+        "import sys; sys.exit(type('X', (int,), {'__and__': lambda *a: 'x'})(0))",
+    ] {
+        let context = context(sandbox).await;
+        run(sandbox, &context, code).await;
+        assert_eq!(value(sandbox, &context, "x = 1\n1 + 1").await, "2", "{code}");
+        assert_eq!(error(&run(sandbox, &context, "1 / 0").await).name, "ZeroDivisionError", "{code}");
+    }
+    // Who follows the steps of code sees those, in later runs, too, and none of ours.
+    let context = context(sandbox).await;
+    let trace = "def step(frame, event, arg):\n  print(frame.f_code.co_filename, event)\n  return step\nimport sys\nsys.settrace(step)";
+    assert_eq!(text(&run(sandbox, &context, trace).await.stdout), "");
+    let output = run(sandbox, &context, "def f(): pass\nf()").await;
+    let told = text(&output.stdout);
+    assert!(told.contains("<cell 2> call") && !told.contains("glasshouse"), "{told}");
+}
+
 async fn what_javascript_code_replaces_is_its_own_affair(sandbox: &Sandbox) {
     let spec = ContextSpec { language: Language::Javascript, ..ContextSpec::default() };
     for code in [
@@ -341,6 +377,16 @@ async fn what_javascript_code_replaces_is_its_own_affair(sandbox: &Sandbox) {
         run(sandbox, &context, "Object.defineProperty(Object.prototype, 'toJSON', { value: () => 'x' }); 7")
             .await;
     assert!(error(&output).value.contains("toJSON"), "{output:?}");
+}
+
+async fn a_context_without_a_descriptor_left_says_so(sandbox: &Sandbox) {
+    let python = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))";
+    let bad = context(sandbox).await;
+    assert!(run(sandbox, &bad, python).await.report.exit.success());
+    let output = run(sandbox, &bad, "1").await;
+    assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken }, "{output:?}");
+    let ContextState::Lost { why } = state(sandbox, &bad).await else { panic!("it lives") };
+    assert!(why.contains("no descriptor left"), "{why}");
 }
 
 async fn a_thread_that_never_ends_does_not_hold_the_run(sandbox: &Sandbox) {

@@ -26,21 +26,26 @@ def drive(wait=None):
         from _json import encode_basestring_ascii as quoted
     except ImportError:
         from json.encoder import py_encode_basestring_ascii as quoted
-    fstat, exit_now, set_signal = os.fstat, os._exit, _signal.signal
+    fstat, exit_now, set_signal, SIGINT = os.fstat, os._exit, _signal.signal, _signal.SIGINT
+    File, Reader, Writer, Text = io.FileIO, io.BufferedReader, io.BufferedWriter, io.TextIOWrapper
+    settrace, gettrace, setprofile, getprofile = sys.settrace, sys.gettrace, sys.setprofile, sys.getprofile
+    byteorder, open_null = sys.byteorder, (os.open, '/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
 
     CELLS_MAX = 1000
     TRACEBACK_LINES_MAX = 400
     TRACEBACK_CHARS_MAX = 65536
-    AWAIT = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0)
+    AWAIT, TREE, Expr, Expression = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0), ast.PyCF_ONLY_AST, ast.Expr, ast.Expression
     CO_COROUTINE = 0x80
     OWN_FRAME = '  File "<glasshouse>"'
 
     class State:
         running = False     # whether an interrupt is meant for somebody
         exec_id = 0         # for whom
+        whole = False       # whether what runs is a program
         results = -1        # where results go
         shown = 0           # figures that were shown and must not be shown again
         loop = None
+        watch = (None, None)  # who follows the code's steps, for debuggers and the like; the driver's are none of it
         cells = {}          # sources, by the names that tracebacks have for them
 
     def interrupted(number, frame):
@@ -200,11 +205,11 @@ def drive(wait=None):
 
     def keep_lines():
         """Lets tracebacks show the lines of cells."""
-        known = sys.modules.get('linecache')
-        for name, source in State.cells.items() if known is not None else ():
-            if name not in known.cache:
+        known = getattr_(sys.modules.get('linecache'), 'cache', None)
+        for name, source in State.cells.items() if isinstance_(known, dict_) else ():
+            if name not in known:
                 lines = [text + '\n' for text in source.split('\n')]
-                known.cache[name] = (len_(source), None, lines, name)
+                known[name] = (len_(source), None, lines, name)
 
     def afterwards(name, finder, act):
         """The way to a module, after whose loading something is done."""
@@ -318,7 +323,7 @@ def drive(wait=None):
         if code is None:
             return 0
         if isinstance_(code, int_):
-            return code & 0xff
+            return int_.__and__(code, 0xff)
         try:
             sys.stderr.write('%s\n' % (code,))
         except Exception_:
@@ -335,7 +340,7 @@ def drive(wait=None):
     sys.argv = ['']
     sys.displayhook = displayhook
 
-    class Pipe(io.FileIO):
+    class Pipe(File):
         """What it was made of is not what a run has: no place in a pipe can be sought."""
 
         def seekable(self):
@@ -343,12 +348,11 @@ def drive(wait=None):
 
     def writer(descriptor):
         raw = Pipe(descriptor, 'w', closefd=False)
-        return io.TextIOWrapper(io.BufferedWriter(raw), encoding='utf-8', errors='backslashreplace',
-                                line_buffering=True)
+        return Text(Writer(raw), encoding='utf-8', errors='backslashreplace', line_buffering=True)
 
     def reader():
-        raw = io.FileIO(0, 'r', closefd=False)
-        return io.TextIOWrapper(io.BufferedReader(raw), encoding='utf-8', errors='surrogateescape')
+        raw = File(0, 'r', closefd=False)
+        return Text(Reader(raw), encoding='utf-8', errors='surrogateescape')
 
     own_out, own_err = writer(1), writer(2)
     sys.stdout = sys.__stdout__ = own_out
@@ -356,19 +360,27 @@ def drive(wait=None):
 
     def perform(code):
         """Runs code. Its value, if it is an expression."""
-        made = eval_(code, names)
-        if code.co_flags & CO_COROUTINE and hasattr_(made, 'send'):
-            import asyncio
-            if State.loop is None or State.loop.is_closed():
-                State.loop = asyncio.new_event_loop()
-                asyncio.set_event_loop(State.loop)
-            task = State.loop.create_task(made)
-            try:
-                return State.loop.run_until_complete(task)
-            except KeyboardInterrupt_:
-                task.cancel()
-                raise
-        return made
+        if State.watch != (None, None):
+            settrace(State.watch[0])
+            setprofile(State.watch[1])
+        try:
+            made = eval_(code, names)
+            if code.co_flags & CO_COROUTINE and hasattr_(made, 'send'):
+                import asyncio
+                if State.loop is None or State.loop.is_closed():
+                    State.loop = asyncio.new_event_loop()
+                    asyncio.set_event_loop(State.loop)
+                task = State.loop.create_task(made)
+                try:
+                    return State.loop.run_until_complete(task)
+                except KeyboardInterrupt_:
+                    task.cancel()
+                    raise
+            return made
+        finally:
+            State.watch = gettrace(), getprofile()
+            setprofile(None)
+            settrace(None)
 
     def outdented(source):
         """Code without the indent of its first line that says anything, where lines have it: as IPython does it."""
@@ -383,14 +395,14 @@ def drive(wait=None):
     def parsed(source, name):
         """The tree of code, and the code itself as its lines are then."""
         try:
-            return compile_(source, name, 'exec', ast.PyCF_ONLY_AST | AWAIT, True), source
+            return compile_(source, name, 'exec', TREE | AWAIT, True), source
         except SyntaxError_:
             # Only what makes no sense as it stands, so that nothing else changes its meaning.
             lesser = outdented(source)
             if lesser == source:
                 raise
         State.cells[name] = lesser
-        return compile_(lesser, name, 'exec', ast.PyCF_ONLY_AST | AWAIT, True), lesser
+        return compile_(lesser, name, 'exec', TREE | AWAIT, True), lesser
 
     def halves(source, name):
         """All but the last line of code, and that line, each compiled, if it is an expression for itself. What the tree of the
@@ -418,19 +430,30 @@ def drive(wait=None):
         if len_(State.cells) > CELLS_MAX:
             oldest = '<cell %d>' % (count - CELLS_MAX)
             State.cells.pop(oldest, None)
-            if 'linecache' in sys.modules:
-                sys.modules['linecache'].cache.pop(oldest, None)
+            known = getattr_(sys.modules.get('linecache'), 'cache', None)
+            if isinstance_(known, dict_):
+                known.pop(oldest, None)
         if both is not None:
             perform(both[0])
-            sys.displayhook(perform(both[1]))
+            show(perform(both[1]))
             return
         last = None
-        if tree.body and isinstance_(tree.body[-1], ast.Expr) and not source.rstrip().endswith(';'):
-            last = ast.Interactive([tree.body.pop()])
+        if tree.body and isinstance_(tree.body[-1], Expr) and not source.rstrip().endswith(';'):
+            last = Expression(tree.body.pop().value)
         if tree.body:
             perform(compile_(tree, name, 'exec', AWAIT, True))
         if last is not None:
-            perform(compile_(last, name, 'single', AWAIT, True))
+            show(perform(compile_(last, name, 'eval', AWAIT, True)))
+
+    def show(value):
+        """Tells the value that code came to. A program is not asked for one, so it cannot fail by it."""
+        if not State.whole:
+            sys.displayhook(value)
+            return
+        try:
+            displayhook(value)
+        except Exception_:
+            pass
 
     def is_open(stream):
         try:
@@ -448,12 +471,14 @@ def drive(wait=None):
 
     def fresh():
         """What a run finds, whatever the one before has done to it."""
-        set_signal(_signal.SIGINT, interrupted)
+        set_signal(SIGINT, interrupted)
         if peak >= 0:
             try:
                 write(peak, b'5')
-            except OSError:
+            except OSError_:
                 pass
+        if not hasattr_(sys, 'displayhook'):
+            sys.displayhook = displayhook
         sys.stdin = sys.__stdin__ = reader()
         if not is_open(getattr_(sys, 'stdout', None)):
             sys.stdout = own_out if is_open(own_out) else writer(1)
@@ -518,6 +543,18 @@ def drive(wait=None):
         finally:
             State.running = False
 
+    def silence():
+        """What is between two runs is nobody's."""
+        for target in (0, 1, 2):
+            try:
+                dup2(null, target)
+            except OSError_:
+                # The code has closed it. This is for each of the three, for nothing else is known to be there.
+                opened = open_null[0](open_null[1], open_null[2])
+                dup2(opened, target)
+                if opened != target:
+                    close(opened)
+
     def run(count, exec_id, descriptors, own_code, whole):
         stdin, stdout, stderr, results, code = descriptors
         size = fstat(code).st_size
@@ -528,7 +565,7 @@ def drive(wait=None):
         for target, descriptor in enumerate_((stdin, stdout, stderr)):
             dup2(descriptor, target)
             close(descriptor)
-        State.results, State.exec_id = results, exec_id
+        State.results, State.exec_id, State.whole = results, exec_id, whole
         fresh()
         try:
             status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
@@ -540,38 +577,47 @@ def drive(wait=None):
             exit_now(status)
         State.running = False
         State.results = -1
-        for target in (0, 1, 2):
-            dup2(null, target)
-        close(results)
-        line.sendall(b'done %d %d\n' % (exec_id, status))
+        silence()
+        try:
+            close(results)
+        except OSError_:
+            # The code has closed it.
+            pass
+        try:
+            line.sendall(b'done %d %d\n' % (exec_id, status))
+        except OSError_:
+            # It has closed that, too. Nobody can be told anything any more.
+            exit_now(1)
 
     if wait is not None:
         wait()
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     os.set_inheritable(3, False)
-    null = os.open('/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
+    null = open_null[0](open_null[1], open_null[2])
     own_pid = getpid()
     try:
         # So that the peak of each run is its own.
         peak = os.open('/proc/self/clear_refs', os.O_WRONLY | getattr(os, 'O_CLOEXEC', 0))
     except OSError:
         peak = -1
-    set_signal(_signal.SIGINT, interrupted)
-    for target in (0, 1, 2):
-        dup2(null, target)
+    set_signal(SIGINT, interrupted)
+    silence()
     line.sendall(('hello %d.%d.%d\n' % sys.version_info[:3]).encode())
     own_code = drive.__code__.co_filename
-    space = _socket.CMSG_SPACE(5 * 4)
+    space, rights, unshared = _socket.CMSG_SPACE(5 * 4), _socket.SCM_RIGHTS, _socket.MSG_CMSG_CLOEXEC
     count = 0
     while True:
-        message, control, flags, address = line.recvmsg(4096, space, _socket.MSG_CMSG_CLOEXEC)
+        message, control, flags, address = line.recvmsg(4096, space, unshared)
         if not message:
             exit_now(0)
         descriptors = []
         for level, kind, content in control:
-            if kind == _socket.SCM_RIGHTS:
-                descriptors += [int_.from_bytes(content[at:at + 4], sys.byteorder)
+            if kind == rights:
+                descriptors += [int_.from_bytes(content[at:at + 4], byteorder)
                                 for at in range_(0, len_(content) - 3, 4)]
+        if len_(descriptors) != 5:
+            line.sendall(b'broken its driver cannot take what it is handed: it has no descriptor left\n')
+            continue
         count += 1
         words = message.split()
         run(count, int_(words[1]), descriptors, own_code, words[2:] == [b'whole'])
