@@ -94,11 +94,11 @@ fn code_runs_once_in_a_box_of_its_own() {
         std::fs::set_permissions(&file, open).unwrap();
         let (code, stdout, stderr) = house.run(&["run", "--lang", "python", file.to_str().unwrap()]);
         assert_eq!((code, stdout.as_str(), stderr.as_str()), (4, "out\n", ""));
-        for (lang, text, told) in
-            [("python", "21 * 2", "42\n"), ("js", "21 * 2", "42\n"), ("bash", "echo $((21 * 2))", "42\n")]
+        for (lang, text) in
+            [("python", "print(21 * 2)"), ("js", "console.log(21 * 2)"), ("bash", "echo $((21 * 2))")]
         {
             let (_, stdout, stderr) = once(house, &[lang], text);
-            assert_eq!(stdout, told, "{lang}: {stderr}");
+            assert_eq!(stdout, "42\n", "{lang}: {stderr}");
         }
         assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
     });
@@ -120,7 +120,31 @@ fn once(house: &House, args: &[&str], text: &str) -> (i32, String, String) {
 #[test]
 fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
     const LATE: &str = "const late = () => new Promise((done) => setTimeout(done, 50));\n";
-    let mains: [(&str, String, i32, &str, &str); 6] = [
+    let mains: [(&str, String, i32, &str, &str); 10] = [
+        ("js", "setTimeout(() => setTimeout(() => console.log('late'), 20), 20); 7".into(), 0, "late\n", ""),
+        (
+            "js",
+            "const server = require('net').createServer((socket) => { socket.end('bye'); server.close() });\n\
+             server.listen(require('os').tmpdir() + '/late.sock', () => require('net').connect(server.address()).pipe(process.stdout))"
+                .into(),
+            0,
+            "bye",
+            "",
+        ),
+        (
+            "js",
+            "require('child_process').exec('sleep 0.05; echo child', (failed, out) => console.log(failed, out)); 7".into(),
+            0,
+            "null child\n\n",
+            "",
+        ),
+        (
+            "js",
+            "require('child_process').spawn('sh', ['-c', 'sleep 0.05; echo child'], { stdio: 'inherit' }); 7".into(),
+            0,
+            "child\n",
+            "",
+        ),
         ("js", format!("{LATE}async function main() {{ await late(); console.log('late') }}\nmain()"), 0, "late\n", ""),
         ("js", format!("{LATE}late().then(() => process.exit(4)); void 0"), 4, "", ""),
         ("js", format!("{LATE}late().then(() => {{ throw new Error('late') }}); void 0"), 1, "", "Error: late"),
@@ -207,7 +231,7 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 32] = [
         "",
     ),
     ("js", "throw new Error('\\ud800 x')", 1, "", "Error: \\ud800 x"),
-    ("js", "Array.prototype.toJSON = () => 'x'; [7]", 0, "[ 7 ]\n", ""),
+    ("js", "Object.prototype.toJSON = () => 'x'; console.log([7])", 0, "[ 7 ]\n", ""),
     (
         "python",
         "f = open('o', 'w')\nf.write('kept')\nimport atexit\natexit.register(lambda: print('bye'))\nNone",
@@ -228,7 +252,7 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 32] = [
     ("python", "import sys\nprint('hi')\ndel sys.stdout", 0, "hi\n", ""),
     ("bash", "main() { echo main; }; if [ \"${BASH_SOURCE[0]}\" = \"$0\" ]; then main; fi", 0, "main\n", ""),
     ("js", "const b = 6, a = 7, fs = 8; console.log(b)", 0, "6\n", ""),
-    ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; 3", 0, "3\n", ""),
+    ("js", "globalThis.Buffer = globalThis.JSON = globalThis.Object = null; display(3)", 0, "3\n", ""),
     ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
     ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
     ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
@@ -240,14 +264,14 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 32] = [
     // What has every attribute has no shapes, and what fails to say so has none.
     (
         "python",
-        "import unittest.mock as m\nx = m.MagicMock(); x.__repr__ = lambda self: 'mock'; x",
+        "import unittest.mock as m\nx = m.MagicMock(); x.__repr__ = lambda self: 'mock'; display(x)",
         0,
         "mock\n",
         "",
     ),
     (
         "python",
-        "class A:\n  def __getattr__(self, name): raise RuntimeError(name)\n  def __repr__(self): return 'a'\nA()",
+        "class A:\n  def __getattr__(self, name): raise RuntimeError(name)\n  def __repr__(self): return 'a'\ndisplay(A())",
         0,
         "a\n",
         "",
@@ -267,6 +291,53 @@ fn a_program_that_runs_once_ends_as_that_of_its_language_does() {
         }
         let (code, _, stderr) = house.run(&["run", "--lang", "python", "f.py", "--json"]);
         assert!(code == 125 && stderr.contains("options come before it"), "{code} {stderr}");
+    });
+}
+
+/// What the last line comes to is no output of a program's; what it shows is.
+#[test]
+fn a_program_that_runs_once_writes_what_it_writes_and_nothing_else() {
+    const PNG: &str = "display({'image/png': b'1234', 'text/plain': 'a picture'}, raw=True)";
+    each_mode(|house| {
+        for (lang, text, stdout) in [
+            ("python", "f = open('o', 'w')\nprint('out')\nf.write('x')", "out\n"),
+            ("python", "x = 6\n(x\n * 7)", ""),
+            ("python", "class A:\n  def __repr__(self): raise ValueError('no')\nA()", ""),
+            ("python", "import sys\nsys.displayhook = print\n7", ""),
+            ("python", "display('shown')\n7", "'shown'\n"),
+            ("js", "const a = []; console.log('out'); a.push(7)", "out\n"),
+            ("js", "({ [require('util').inspect.custom]() { throw new Error('no') } })", ""),
+            ("js", "display('shown'); 7", "'shown'\n"),
+        ] {
+            assert_eq!(once(house, &[lang], text), (0, stdout.to_owned(), String::new()), "{text}");
+        }
+        let (code, stdout, stderr) = once(house, &["python"], PNG);
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", "a picture\n[image/png, 6 B]\n"));
+        // All of it is told where it can be told apart.
+        for (lang, text, value) in
+            [("python", "print('out')\n6 * 7", "42"), ("js", "console.log('out'); [7]", "[ 7 ]")]
+        {
+            let told = json(&once(house, &[lang, "--json"], text).1);
+            assert_eq!(
+                (&told["stdout"], &told["results"][0]["data"]["text/plain"]),
+                (&"out\n".into(), &value.into()),
+                "{told}"
+            );
+        }
+        let told = json(&once(house, &["python", "--json"], PNG).1);
+        assert_eq!(told["results"][0]["data"]["image/png"], "MTIzNA==", "{told}");
+        // A context is talked to, and answers.
+        let id = create(house, &[]);
+        assert_eq!(house.run(&["context", "create", &id, "--name", "c"]).0, 0);
+        let run = |args: &[&str]| house.run(&[&["context", "run", &id, "c"], args].concat()).1;
+        assert_eq!(run(&["-c", "print('out')\n7"]), "out\n7\n");
+        let told = json(&run(&["--json", "-c", "print('out')\n7"]));
+        assert_eq!(
+            (&told["stdout"], &told["results"][0]["data"]["text/plain"]),
+            (&"out\n".into(), &"7".into()),
+            "{told}"
+        );
+        assert_eq!(house.run(&["kill", &id]).0, 0);
     });
 }
 
@@ -335,7 +406,7 @@ fn code_that_ran_once_tells_what_it_left() {
         let files = ["--files", into.to_str().unwrap(), file];
         let (code, stdout, stderr) = run(&files);
         assert!(
-            code == 0 && stdout == "42\n" && stderr.contains("1 file, 4 B left behind"),
+            code == 0 && stdout.is_empty() && stderr.contains("1 file, 4 B left behind"),
             "{stdout}{stderr}"
         );
         assert_eq!(std::fs::read_to_string(into.join(path.trim_start_matches('/'))).unwrap(), "left");

@@ -338,7 +338,7 @@ impl CommandOptions {
         use std::io::IsTerminal as _;
         // A terminal without keys would be a trap: nothing typed, not even Ctrl-C, would go anywhere.
         let stdin = self.interactive || self.tty && std::io::stdin().is_terminal();
-        session::Part { stdin, tty: self.tty, raw: self.raw, onlooker: false }
+        session::Part { stdin, tty: self.tty, raw: self.raw, ..session::Part::default() }
     }
 }
 

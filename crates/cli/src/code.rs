@@ -49,6 +49,12 @@ pub(crate) fn shown(result: &CodeResult) -> (String, bool) {
     }
 }
 
+/// Whether it is something to look at, of which a terminal says no more than that it is there.
+pub(crate) fn is_picture(result: &CodeResult) -> bool {
+    let is_image = |bundle: &MimeBundle| bundle.data.keys().any(|mime| mime.starts_with("image/"));
+    matches!(result, CodeResult::Value(bundle) | CodeResult::Display(bundle) if is_image(bundle))
+}
+
 fn shown_bundle(bundle: &MimeBundle) -> String {
     let mut out = String::new();
     if let Some(text) = bundle.text() {

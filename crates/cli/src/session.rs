@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use glasshouse_sandbox::{
-    ErrorKind, Exec, ExecEvent, ExecInput, ExecOutput, Exit, ExitReport, OutputStream, TtySize,
+    CodeResult, ErrorKind, Exec, ExecEvent, ExecInput, ExecOutput, Exit, ExitReport, OutputStream, TtySize,
 };
 
 use crate::outlet::Outlet;
@@ -32,6 +32,8 @@ pub(crate) struct Part {
     pub(crate) raw: bool,
     /// We only look on: the command outlives us, and our signals are not for it.
     pub(crate) onlooker: bool,
+    /// It is a program in a language, whose stdout has what the program writes there and nothing else.
+    pub(crate) program: bool,
 }
 
 /// How a session ended.
@@ -185,10 +187,15 @@ impl Show {
                 return None;
             }
             ExecEvent::Result(result) => {
+                // What its last line comes to, no program tells anybody.
+                if self.part.program && matches!(result, CodeResult::Value(_)) {
+                    return None;
+                }
                 let (text, is_error) = crate::code::shown(&result);
+                let is_aside = is_error || self.part.program && crate::code::is_picture(&result);
                 // What is told begins a line of its own.
                 let start = if self.is_mid_line() { "\n" } else { "" };
-                let outlet = if is_error { &mut self.stderr } else { &mut self.stdout };
+                let outlet = if is_aside { &mut self.stderr } else { &mut self.stdout };
                 outlet.push(format!("{start}{text}").into_bytes());
                 return None;
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
 use glasshouse_sandbox::{
-    Code, ErrorKind, ExecSpec, Image, Program, Sandbox, SandboxSpec, Sandboxes, Tongue,
+    Code, ErrorKind, ExecSpec, Image, Language, Program, Sandbox, SandboxSpec, Sandboxes, Tongue,
 };
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use super::image::{Fetched, fetch, own_command, something};
 use super::left::Left;
 use crate::args::{BoxOptions, CommandOptions, Global};
 use crate::code;
-use crate::session::signal_code;
+use crate::session::{Part, signal_code};
 use crate::signals::Signals;
 use crate::words::Limited;
 
@@ -115,6 +115,8 @@ impl Run {
         }
         let text = code::read(file)?;
         let language = tongue.language;
+        // What a kernel's code comes to is for the kernel to tell, as R does of every line.
+        let part = Part { program: language != Language::Jupyter, ..part };
         let (context, exec) = self.options.code(tongue)?;
         let sandbox = match make(house, spec, signals).await? {
             Made::Box(sandbox) => sandbox,

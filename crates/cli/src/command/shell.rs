@@ -38,7 +38,7 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let part = Part { stdin: true, tty: true, raw: true, onlooker: false };
+        let part = Part { stdin: true, tty: true, raw: true, ..Part::default() };
         let sandbox = global.connect(&self.name).await?;
         let mut signals = Signals::of(part)?;
         // What happens on a terminal is seen there, also with --json: only the end is left to be told.
