@@ -17,6 +17,12 @@ pub(crate) struct Record {
     settings: Settings,
 }
 
+/// Whether the value of a variable has to be hidden. What languages have words for is nobody's secret, and with it the
+/// commands of a box with `CI=true` would be on record with holes, and could not be done again.
+pub(crate) fn may_be_secret(value: &str) -> bool {
+    !["true", "false", "none", "null"].iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
 impl Record {
     /// `secrets`: values that must not be written down, such as those of the box's environment; `patterns`: what others
     /// look like.
@@ -33,7 +39,7 @@ impl Record {
     /// From now on these values are not written down either.
     pub(crate) fn hide<'a>(&mut self, values: impl Iterator<Item = &'a String>) {
         let known = self.settings.redaction.secrets.len();
-        for value in values {
+        for value in values.filter(|value| may_be_secret(value)) {
             let value = value.clone().into_bytes();
             if !self.settings.redaction.secrets.contains(&value) {
                 self.settings.redaction.secrets.push(value);

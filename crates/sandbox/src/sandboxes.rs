@@ -16,7 +16,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, unfinished};
 use crate::image;
 use crate::limits::{DURABLE_AFTER, LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
-use crate::record::Record;
+use crate::record::{Record, may_be_secret};
 use crate::runtime::docker::EngineSettings;
 use crate::runtime::native::faults;
 use crate::runtime::{Children, Created, Runtime, RuntimeReport, Runtimes, volume};
@@ -252,7 +252,8 @@ impl Sandboxes {
     }
 
     pub(crate) fn record(&self, info: &SandboxInfo, env: &[(String, String)]) -> Record {
-        let secrets = env.iter().map(|(_, value)| value.clone().into_bytes()).collect();
+        let values = env.iter().map(|(_, value)| value).filter(|value| may_be_secret(value));
+        let secrets = values.map(|value| value.clone().into_bytes()).collect();
         // They were looked at when the box was made.
         let patterns = info.redact.iter().filter_map(|text| SecretPattern::parse(text).ok()).collect();
         Record::open(&self.inner.home, &info.id, secrets, patterns)
