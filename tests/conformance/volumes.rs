@@ -134,11 +134,9 @@ async fn a_volume_is_no_part_of_the_state(stage: &Stage) {
     let taken = sandbox.snapshot(SnapshotOptions::default()).await.unwrap();
     let spec = SandboxSpec { image: Image::Snapshot(taken.id), ..SandboxSpec::default() };
     let plain = stage.create(spec).await.unwrap();
-    assert_eq!(
-        stdout_of(&plain, "ls /data").await,
-        "",
-        "a snapshot has the directory, and nothing of what was in it"
-    );
+    // An engine makes the place of a volume among the files of a container; a native box's is nobody's.
+    let look = "ls /data 2> /dev/null || true";
+    assert_eq!(stdout_of(&plain, look).await, "", "a snapshot has nothing of what was in it");
     // Who may not give volumes cannot fork a box that has some.
     let error = open(&stage.home()).fork(sandbox.id(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");

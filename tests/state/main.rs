@@ -16,6 +16,7 @@ mod locked;
 mod model;
 mod moves;
 mod pinned;
+mod places;
 mod props;
 mod replay;
 mod rerun;

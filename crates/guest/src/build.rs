@@ -30,8 +30,9 @@ use crate::startup::Startup;
 pub(crate) use handing::receive_frame;
 use handing::{await_maps, await_rest, take_over};
 
-/// Where both sides mount what they need for a moment, in mount namespaces of their own.
-pub(crate) const SCRATCH: &str = "/tmp";
+/// Where both sides mount what they need for a moment, in mount namespaces of their own. It covers what is there, so it is
+/// where nobody has a home, an image or a volume.
+pub(crate) const SCRATCH: &str = "/sys";
 
 /// What the place of a root's top is called, before the number of the root.
 pub(crate) const TOP_NAME: &str = "t";
@@ -573,7 +574,7 @@ fn mask(proc: &OwnedFd, paths: &[String], attributes: Attributes) -> StepResult 
     };
     let mut unused = None;
     for path in paths {
-        let file = unused.take().map_or_else(|| cover(path, "/tmp/f"), Ok)?;
+        let file = unused.take().map_or_else(|| cover(path, &format!("{SCRATCH}/f")), Ok)?;
         match mount::attach_in(file.as_fd(), proc.as_fd(), path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => unused = Some(file),
             Err(e)
@@ -582,7 +583,7 @@ fn mask(proc: &OwnedFd, paths: &[String], attributes: Attributes) -> StepResult 
                     .any(|kind| e.raw_os_error() == Some(kind.raw_os_error())) =>
             {
                 unused = Some(file);
-                let directory = cover(path, "/tmp/d")?;
+                let directory = cover(path, &format!("{SCRATCH}/d"))?;
                 on(path, mount::attach_in(directory.as_fd(), proc.as_fd(), path))?;
             }
             done => on(path, done)?,

@@ -21,7 +21,7 @@
 //!   incoming/blobs/           what was downloaded of layers so far
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
-//!   places/<name>/<name>      layers with nothing but a place to mount something on, for images that have none
+//!   places/<hash>/            layers with nothing but a place to mount something on, for images that have none
 //!   engine/                   the guest's program as a file, and an empty directory, once there was a container
 //! ```
 //! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it. A box on

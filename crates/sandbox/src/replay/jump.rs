@@ -5,7 +5,7 @@ use glasshouse_trace::trajectory::{Divergence, Way};
 use super::{Record, ReplayOptions, impossible};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sandboxes::Sandboxes;
-use crate::spec::{Recording, SandboxInfo};
+use crate::spec::{Recording, RuntimeKind, SandboxInfo};
 
 /// How a box came to be in the state after one of its steps.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +40,14 @@ impl Sandboxes {
         if let Some((index, why)) = impossible(&self.get(&info.id).await?, &trajectory.steps) {
             let number = numbers.get(index).copied().filter(|number| *number > 0).unwrap_or(index as u64 + 1);
             return Err(beyond(&info, step, number, &why));
+        }
+        if info.runtime != RuntimeKind::Native && !info.volumes.is_empty() {
+            let message = format!(
+                "step {step} of box {} cannot be reached without a snapshot of it: the engine makes the places of volumes \
+                 among the files of the container, so it does not begin as it is on record; the box is as it was",
+                info.id
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let recorded = trajectory.base.as_ref().and_then(|base| base.digest.clone());
         if let Some(expected) = recorded.filter(|_| info.recording != Recording::Commands) {

@@ -5,7 +5,8 @@
 //! found is known by its device and inode from then on, and whoever mounts it mounts that or nothing.
 //!
 //! A volume is no part of the box's state: not of snapshots, digests and diffs, and a reset does not empty it. The directory
-//! that it covers is.
+//! that it covers is, where the image or the box has one; a native box whose image has none is shown one that is nobody's
+//! (`native/places.rs`), and an engine makes it in the container.
 
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};

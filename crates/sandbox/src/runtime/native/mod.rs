@@ -251,7 +251,7 @@ impl Native {
         let mut plan = plan::plan(Decisions {
             base,
             store: Some(layers::store(&self.home)?),
-            places: places::missing(&self.home, &base.layers, read_only)?,
+            places: places::missing(&self.home, &base.layers, spec)?,
             top,
             generation,
             users,
@@ -298,7 +298,7 @@ impl Native {
         let mut rest = plan::rest(Decisions {
             base,
             store: Some(layers::store(&self.home)?),
-            places: places::missing(&self.home, &base.layers, spec.read_only)?,
+            places: places::missing(&self.home, &base.layers, spec)?,
             top: Top::Directory(top),
             generation: 0,
             users,

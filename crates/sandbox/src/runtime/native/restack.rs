@@ -199,7 +199,7 @@ impl Native {
         let decisions = Decisions {
             base: &base,
             store: Some(layers::store(&self.home)?),
-            places: places::missing(&self.home, &base.layers, record.spec.read_only)?,
+            places: places::missing(&self.home, &base.layers, &record.spec)?,
             top,
             generation,
             users,
