@@ -383,6 +383,19 @@ fn a_session_whose_directory_is_gone_goes_on_elsewhere() {
 }
 
 #[test]
+fn a_session_keeps_what_a_command_leaves_that_has_a_trap_of_its_own() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let made = server.send("POST", &execd(&id, "/session"), &json!({})).json();
+    let path = execd(&id, &format!("/session/{}/run", made["session_id"].as_str().unwrap()));
+    let run = |line: &str| texts(&server.send("POST", &path, &json!({ "command": line })).events(), "stdout");
+    assert_eq!(run("trap 'echo bye $Q' EXIT; export Q=1; cd /usr"), ["bye 1"]);
+    assert_eq!(run("echo $Q; pwd; (exit 3)"), ["1", "/usr"]);
+    let events = server.send("POST", &path, &json!({ "command": "trap : EXIT; false" })).events();
+    assert!(events.iter().any(|event| event["type"] == "error"), "how it ends stays: {events:?}");
+}
+
+#[test]
 fn what_a_shell_says_of_a_line_of_a_session_is_about_the_callers_line() {
     let server = Server::new();
     let id = server.create(json!({}));

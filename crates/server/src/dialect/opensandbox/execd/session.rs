@@ -55,7 +55,7 @@ struct RunInSessionRequest {
 /// before the directory: that of the last command is among them. A session whose directory is gone goes on where it is told to, and
 /// nowhere else: a command is not run where it was not meant to be. What is run sees no words of ours.
 ///
-/// All of it is one line, and what is run stands at its end: a shell counts the lines of what `eval` is given from the line that it
+/// All of it is one line, and what is run follows on it: a shell counts the lines of what `eval` is given from the line that it
 /// stands on, and what it says of them is about the caller's lines then.
 const RUN: &str = concat!(
     r#"exec 2>&1; [ ! -f "$1/env" ] || . "$1/env"; IFS= read -r OPENSANDBOX_CWD < "$1/cwd"; "#,
@@ -65,6 +65,12 @@ const RUN: &str = concat!(
     r#"trap "code=\$?; trap - EXIT; export -p > '$1/env'; pwd > '$1/cwd'; exit \$code" EXIT; "#,
     r#"unset OPENSANDBOX_CWD; set --; eval "#,
 );
+/// What follows that: what it leaves is kept here, too, for it may have set another trap of this kind. In a command that ends the shell
+/// in its middle, that one stands in ours' place.
+fn keep(place: &str) -> String {
+    let place = quoted(place, false);
+    format!("; set -- $?; export -p > {place}/env; pwd > {place}/cwd; exit $1")
+}
 /// Makes a session, where the shell is.
 const CREATE: &str = r#"umask 077; mkdir -p "$1" && pwd > "$1/cwd""#;
 
@@ -154,7 +160,7 @@ async fn run(
         None => String::new(),
     };
     let shell = shell(&room).await?;
-    let line = format!("{RUN}{}", quoted(&request.command, shell.ends_with("bash")));
+    let line = format!("{RUN}{}{}", quoted(&request.command, shell.ends_with("bash")), keep(&place));
     let argv = [shell, "-c", &line, "session", &place, &cwd];
     let spec = ExecSpec {
         program: Program::Argv(argv.map(str::to_owned).into()),
