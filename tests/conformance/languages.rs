@@ -497,6 +497,13 @@ async fn bash_begins_where_the_run_before_has_ended(sandbox: &Sandbox) {
         ("echo a; continue 9; echo b", "a\n"),
         ("echo a; break 9; echo b", "a\n"),
         ("echo lives", "lives\n"),
+        // Also where more than its lines has to be put back before it begins.
+        ("trap 'echo E' ERR; (exit 5)", "E\n"),
+        ("echo $?; trap - ERR; trap : DEBUG; (exit 6)", "5\n"),
+        ("if [ $? = 6 ]; then echo six; fi; exit 7", "six\n"),
+        ("echo $?; trap - DEBUG; set -x; (exit 8)", "7\n"),
+        ("echo $?; set -e; exit 9", "8\n"),
+        ("echo $?", "9\n"),
     ] {
         assert_eq!(text(&run(sandbox, &context, code).await.stdout), told, "{code}");
     }

@@ -83,9 +83,10 @@ until {
     __glass_flags=${__glass_flags//[!aeuvxT]/} __glass_busy=1 __glass_ran=1 __glass_leaving= __glass_ended=0
     builtin printf "begun %s\n" "$__glass_exec" >&63
     if [[ $__glass_flags = *x* || -n $__glass_traps ]]; then
-        # In the file that is sourced, for neither of these is of any use or to be seen before that.
+        # In the file that is sourced, for neither of these is of any use or to be seen before that. The code finds the end of what
+        # asked for it as its first $?, so that ends as the run before did.
         builtin trap "{ builtin trap - WINCH; builtin set -h\$__glass_flags; builtin eval \"\$__glass_traps\"; } >/dev/null 2>&1" WINCH
-        builtin . "/proc/self/fd/62${__glass_zero#0$(builtin kill -WINCH "$$")}"
+        builtin . "/proc/self/fd/62${__glass_zero#0$(builtin kill -WINCH "$$"; builtin exit "$__glass_status")}"
     else
         [[ $__glass_flags != *e* ]] || __glass_status=0
         builtin set "-h$__glass_flags"
