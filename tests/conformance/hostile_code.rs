@@ -387,6 +387,13 @@ async fn a_context_without_a_descriptor_left_says_so(sandbox: &Sandbox) {
     assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken }, "{output:?}");
     let ContextState::Lost { why } = state(sandbox, &bad).await else { panic!("it lives") };
     assert!(why.contains("no descriptor left"), "{why}");
+    let spec = ContextSpec { language: Language::Bash, ..ContextSpec::default() };
+    let bad = sandbox.create_context(spec).await.unwrap();
+    assert_eq!(text(&run(sandbox, &bad, "ulimit -n 10; echo a").await.stdout), "a\n");
+    let output = run(sandbox, &bad, "echo b").await;
+    assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken }, "{output:?}");
+    let ContextState::Lost { why } = state(sandbox, &bad).await else { panic!("it lives") };
+    assert!(why.contains("cannot open what a run needs"), "{why}");
 }
 
 async fn a_thread_that_never_ends_does_not_hold_the_run(sandbox: &Sandbox) {

@@ -76,7 +76,12 @@ until {
     until IFS=" " builtin read -r -u 63 __glass_word __glass_exec __glass_fed __glass_dir __glass_whole; do
         (( $? > 128 )) || builtin exit 0
     done
-    command exec 62<"$__glass_dir/code" 1>"$__glass_dir/1" 2>"$__glass_dir/2"
+    # As when the code has taken away the descriptors that this needs.
+    command exec 62<"$__glass_dir/code" 1>"$__glass_dir/1" 2>"$__glass_dir/2" || {
+        builtin printf "broken its driver cannot open what a run needs\n" >&63
+        __glass_exec=
+        continue
+    }
     if [[ $__glass_fed = 1 ]]; then command exec 0<"$__glass_dir/0"; fi
     if [[ -n $__glass_whole ]]; then builtin eval "$__glass_be_a_program"; fi
     builtin trap __glass_interrupted INT
