@@ -183,7 +183,7 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
 }
 
 /// What programs of each language do at their end, or to what they find: code, stdout, and what is in stderr.
-const PROGRAMS: [(&str, &str, i32, &str, &str); 32] = [
+const PROGRAMS: [(&str, &str, i32, &str, &str); 36] = [
     (
         "js",
         "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
@@ -257,6 +257,29 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 32] = [
     ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
     ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
     ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
+    // Nothing is left that could bring what they wait for, or is there.
+    (
+        "js",
+        "process.on('exit', (code) => console.log('bye', code)); await new Promise(() => {}); console.log('after')",
+        13,
+        "bye 13\n",
+        "Warning: Detected unsettled top-level await",
+    ),
+    (
+        "js",
+        "setTimeout(() => console.log('late'), 50); await new Promise(() => {})",
+        13,
+        "late\n",
+        "Warning: Detected unsettled top-level await",
+    ),
+    ("js", "process.exitCode = 5; await new Promise(() => {})", 5, "", ""),
+    (
+        "js",
+        "await new Promise((done) => process.on('beforeExit', done)); console.log('after')",
+        0,
+        "after\n",
+        "",
+    ),
     ("python", "import sys\nprint(1)\nsys.exit(0)", 0, "1\n", ""),
     ("python", "import sys\nsys.exit('text')", 1, "", "text\n"),
     ("python", "\u{feff}print(1)", 0, "1\n", ""),

@@ -28,6 +28,8 @@
   const {
     process, console, AggregateError, Array: { isArray }, Error, Number: Whole, String: Text, Uint8Array: Bytes,
   } = globalThis;
+  const { queueMicrotask: soon, setImmediate: later } = globalThis;
+  const tick = process.nextTick.bind(process);
   const stringify = JSON.stringify;
   const bytesOf = Buffer.from.bind(Buffer);
   const { defineProperty, entries, getOwnPropertyDescriptor, prototype: everything, setPrototypeOf } = Object;
@@ -261,7 +263,9 @@
 
   const finish = (code) => {
     run.end = code;
-    if (settled()) conclude();
+    if (settled()) return conclude();
+    // An empty loop does not end us before we hear of the ending.
+    hold();
   };
 
   const exitCode = () => run.exit ?? ((Whole(process.exitCode ?? 0) | 0) & 0xff);
@@ -280,9 +284,28 @@
 
   // The code has come to its end, but perhaps not what it has begun.
   const linger = (mine) => {
+    mine.isThrough = true;
     if (!mine.whole) return finish(exitCode());
     letGo();
     process.once('beforeExit', () => { if (run === mine) finish(takeLeave(exitCode())); });
+    // Its loop may have been found empty before, which is not told twice unless something was in it.
+    later(() => {});
+  };
+
+  // A program may wait at its top for what nothing in its loop can bring any more. Then Node.js ends it, with a code for that. What
+  // others do when they hear of the empty loop, and what comes of that at once, is done before it is judged.
+  const UNSETTLED = 13;
+  const endIfUnsettled = (mine) => {
+    letGo();
+    process.once('beforeExit', () => soon(() => tick(() => {
+      if (run !== mine || mine.isThrough) return;
+      if (load(shared, ENDINGS) !== heard) return hold();
+      const end = takeLeave(run.exit ?? process.exitCode ?? UNSETTLED);
+      if (end === UNSETTLED) {
+        try { writeAll(2, bytesOf('Warning: Detected unsettled top-level await\n')); } catch { /* nobody reads it */ }
+      }
+      finish(end);
+    })));
   };
 
   const fail = (error, place) => {
@@ -397,7 +420,7 @@
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
     const results = openSync(`${dir}/3`, 'w');
-    run = { __proto__: null, serial, id, results, end: null, exit: null, left: false, whole };
+    run = { __proto__: null, serial, id, results, end: null, exit: null, isThrough: false, left: false, whole };
     stdin = null;
     if (whole) beMain();
     try { writeFileSync('/proc/self/clear_refs', '5'); } catch { /* then the peak is the context's */ }
@@ -412,7 +435,7 @@
     store(shared, RUNNING, mine.serial);
     try {
       if (load(shared, ENDINGS) === heard) evaluate(mine, code);
-      settled();
+      if (settled() && mine.whole && run === mine) endIfUnsettled(mine);
     } catch (error) {
       if (run === mine) fail(error);
     }
