@@ -183,7 +183,7 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
 }
 
 /// What programs of each language do at their end, or to what they find: code, stdout, and what is in stderr.
-const PROGRAMS: [(&str, &str, i32, &str, &str); 36] = [
+const PROGRAMS: [(&str, &str, i32, &str, &str); 37] = [
     (
         "js",
         "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
@@ -256,6 +256,13 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 36] = [
     ("js", "try { process.exit(4) } catch { console.log('caught') }", 4, "", ""),
     ("js", "process.on('exit', (code) => console.log('bye', code)); process.exit(5)", 5, "bye 5\n", ""),
     ("js", "foo(\n 1,\n %\n)", 1, "", "SyntaxError: Unexpected token '%'\n    at cell-1.js:3:2\n"),
+    (
+        "js",
+        "let a = 1;\nlet b = {\n  c: 1,\n",
+        1,
+        "",
+        "SyntaxError: Unexpected end of input\n    at cell-1.js:3:8\n",
+    ),
     ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
     // Nothing is left that could bring what they wait for, or is there.
     (

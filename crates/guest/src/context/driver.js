@@ -37,6 +37,7 @@
   const has = uncurried(everything.hasOwnProperty);
   const cut = uncurried(Text.prototype.slice);
   const placeOf = uncurried(Text.prototype.indexOf);
+  const trimmed = uncurried(Text.prototype.trimEnd);
   const replaced = uncurried(Text.prototype.replace);
   const isFound = uncurried(RegExp.prototype.test);
   const typescript = globalThis.__glasshouse_typescript === true;
@@ -369,15 +370,27 @@
     return value;
   };
 
-  const answered = (mine) => (failed, answer) => {
+  // Where code that is none goes wrong. What it lacks at its end is looked for in lines of ours that are behind it.
+  const placeIn = (written, lineNumber, columnNumber) => {
+    const text = trimmed(written);
+    let last = 1;
+    let from = 0;
+    for (let at = placeOf(text, '\n'); at >= 0; at = placeOf(text, '\n', from)) {
+      last += 1;
+      from = at + 1;
+    }
+    return lineNumber < last ? `${lineNumber + 1}:${columnNumber + 1}` : `${last}:${text.length - from + 1}`;
+  };
+
+  const answered = (mine, written) => (failed, answer) => {
     if (run !== mine) return;
     try {
       if (failed) throw failed;
       if (has(answer, 'exceptionDetails')) {
         const { exception, text, lineNumber, columnNumber } = answer.exceptionDetails;
-        const place = `cell-${mine.serial}.js:${lineNumber + 1}:${columnNumber + 1}`;
         const isNone = exception?.className === 'SyntaxError';
-        return fail(exception ? take(exception) : new Error(text), isNone ? place : undefined);
+        const place = isNone ? `cell-${mine.serial}.js:${placeIn(written, lineNumber, columnNumber)}` : undefined;
+        return fail(exception ? take(exception) : new Error(text), place);
       }
       const value = answer.result.type === 'undefined' ? undefined : take(answer.result);
       // A program is not asked for a value that it does not have yet.
@@ -396,11 +409,12 @@
 
   const evaluate = (mine, code) => {
     const name = `cell-${mine.serial}.js`;
+    const written = plain(code, name);
     ask('Runtime.evaluate', {
       __proto__: null,
-      expression: `${plain(code, name)}\n//# sourceURL=${name}`,
+      expression: `${written}\n//# sourceURL=${name}`,
       replMode: true, awaitPromise: true, userGesture: false, objectGroup: 'run', silent: true,
-    }, answered(mine));
+    }, answered(mine, written));
   };
 
   // A program is asked whether it is one, and is to say yes.
