@@ -700,6 +700,51 @@ fn steps_after_a_restore_stand_on_its_snapshot() {
     }
 }
 
+/// Runs code that writes a line and does not end, and interrupts its context as soon as it has begun.
+fn interrupted(stage: &Stage, context: &str, code: &str) {
+    let mut glass = stage.house.glass(&["context", "run", &stage.id, context, "-c", code]);
+    let mut glass = glass.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut output = std::io::BufReader::new(glass.stdout.take().expect("it is a pipe"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("it writes a line");
+    assert_eq!(first, "here\n", "{:?}", stage.house.mode);
+    stage.ok(&["context", "interrupt", &stage.id, context]);
+    glass.wait().expect("it ends");
+}
+
+#[test]
+fn code_that_was_interrupted_is_interrupted_again() {
+    for stage in Stage::each(&["--record", "steps"]) {
+        stage.ok(&["context", "create", &stage.id, "--name", "b", "--lang", "bash"]);
+        stage.ok(&["context", "create", &stage.id, "--name", "p"]);
+        interrupted(&stage, "b", "echo here; while :; do :; done");
+        interrupted(&stage, "p", "print('here', flush=True)\nwhile True: pass");
+        stage.ok(&["context", "interrupt", &stage.id, "p"]);
+        let mut trajectory = exported(&stage);
+        let mode = stage.house.mode;
+        for at in [0, 1] {
+            assert_eq!(trajectory["steps"][at]["signals"][0]["signal"], 2, "{mode:?}: {trajectory}");
+        }
+        let (code, out, told) = stage.house.run(&["replay", "--of", &stage.id]);
+        assert_eq!((code, out.trim_end()), (0, "the same, 2 steps"), "{mode:?}: {told}");
+        assert!(told.contains("step 1 was ended as on record, signal 2 after"), "{mode:?}: {told}");
+        assert!(told.contains("step 2 was ended as on record, signal 2 after"), "{mode:?}: {told}");
+        stage.ok(&["jump", &stage.id, "2"]);
+        // What was exported by those who did not say when it came.
+        trajectory["steps"][0].as_object_mut().expect("a step").remove("signals");
+        trajectory["steps"][1]["contexts"] = json!([{ "what": "interrupt", "context": "b" }]);
+        let old = file(&stage, "old.json", &trajectory.to_string());
+        assert_eq!(stage.ok(&["replay", &old, "--quiet"]), "the same, 2 steps", "{mode:?}");
+        // Code that takes no notice is not waited for for ever.
+        trajectory["steps"][0]["params"]["code"]["code"] =
+            json!("trap '' INT; echo here; while :; do :; done");
+        let deaf = file(&stage, "deaf.json", &trajectory.to_string());
+        let (code, out, told) = stage.house.run(&["replay", &deaf]);
+        assert!(code == 3 && out.contains("step 1 differs: end"), "{mode:?}: {out}{told}");
+        assert!(told.contains("as it went on, killed after"), "{mode:?}: {told}");
+    }
+}
+
 /// Runs a line that does not end, and sends the program a signal as soon as it has begun.
 fn broken_off(stage: &Stage, line: &str, signal: &str) {
     let mut glass = stage.house.glass(&["exec", &stage.id, "--shell", "--", line]);

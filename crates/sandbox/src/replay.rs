@@ -27,11 +27,11 @@ use glasshouse_trace::trajectory::{
     Comparer, Divergence, FromTrace, Ignored, Observed, REDACTED, RESTARTS, SIGNALS_BEFORE, Step, Strictness,
     Trajectory, UNREADABLE,
 };
-use glasshouse_trace::{Blobs, ContextChange, Position, Reader, SecretPattern};
+use glasshouse_trace::{Blobs, Position, Reader, SecretPattern};
 use serde_json::{Map, Value};
 
 use self::asked::{FileStep, exec_of};
-use self::ending::{Ending, is_ended_by_others, signals};
+use self::ending::{Ending, contexts, is_ended_by_others, signals};
 pub use self::jump::Jumped;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::FILE_STEP;
@@ -304,7 +304,8 @@ fn impossible(sandbox: &Sandbox, steps: &[Step]) -> Option<(usize, Error)> {
 
 /// Refuses what was done beside a step, if nobody understands it.
 fn done_besides(step: &Step) -> Result<()> {
-    Ending::of(step)?;
+    Ending::of(step, None)?;
+    contexts(step)?;
     signals(step.extra.get(SIGNALS_BEFORE)).map(drop)
 }
 
@@ -353,7 +354,7 @@ impl Replay<'_> {
     async fn step(&mut self, number: usize, step: &Step) -> Result<Option<Observed>> {
         let failed = |e: Error| Error::new(e.kind(), format!("step {number} ({}): {e}", step.tool));
         self.before(step).await.map_err(failed)?;
-        let ending = Ending::of(step).map_err(failed)?;
+        let ending = Ending::of(step, self.trajectory.steps.get(number)).map_err(failed)?;
         match step.tool.as_str() {
             "exec" => self.exec(number, step, &ending).await.map_err(failed)?,
             FILE_STEP => self.file(&step.params).await.map_err(failed)?,
@@ -452,11 +453,7 @@ impl Replay<'_> {
 
     /// Does to contexts what was done to them before a step.
     async fn contexts(&self, step: &Step) -> Result<()> {
-        let Some(done) = step.extra.get("contexts") else { return Ok(()) };
-        let done: Vec<ContextChange> = serde_json::from_value(done.clone()).map_err(|_| {
-            Error::new(ErrorKind::Invalid, "`contexts` is a list of what was done to contexts")
-        })?;
-        for change in done {
+        for change in contexts(step)? {
             match change.what.as_str() {
                 "create" => {
                     let spec = ContextSpec {
@@ -471,7 +468,7 @@ impl Replay<'_> {
                 }
                 "restart" => drop(self.sandbox.restart_context(&change.context).await?),
                 "delete" => self.sandbox.delete_context(&change.context).await?,
-                // An interrupt came at its own time.
+                // An interrupt is done to the code that it hit, at its own time.
                 _ => {}
             }
         }

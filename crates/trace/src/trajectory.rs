@@ -43,7 +43,9 @@ pub use model::{
 };
 pub use problem::Problem;
 pub use read::{Found, Trajectories, Validation, read_one, validate};
-pub use record::{FromTrace, NO_OBJECT, REDACTED, RESTARTS, SIGNALS, SIGNALS_BEFORE, Sent, UNREADABLE, Way};
+pub use record::{
+    FromTrace, INTERRUPT, NO_OBJECT, REDACTED, RESTARTS, SIGNALS, SIGNALS_BEFORE, Sent, UNREADABLE, Way,
+};
 pub use schema::schema;
 pub use text::{Text, path_bytes, path_text};
 pub use write::{Shape, write};

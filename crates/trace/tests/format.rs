@@ -11,8 +11,8 @@ use glasshouse_protocol::{Code, Exit, ExitReport, Killer, Language, Program, Rli
 use glasshouse_trace::limits::Limits;
 use glasshouse_trace::trajectory::{FromTrace, Rule, Step, Task, Trajectory};
 use glasshouse_trace::{
-    BoxCreated, Content, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Payload, Reader,
-    Redaction, Settings, Writer, limits, verify,
+    Blobs, BoxCreated, Content, ContextChange, Event, ExecStarted, FileOperation, Hash, LimitInForce, Line,
+    Payload, Reader, Redaction, Settings, Writer, limits, verify,
 };
 use home::{Home, signal};
 use proptest::collection::{btree_map, vec};
@@ -221,7 +221,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 /// The event with its payloads back in memory, as it was before it was written.
 fn loaded(mut event: Event, home: &Home) -> Event {
-    let blobs = glasshouse_trace::Blobs::new(home.blobs());
+    let blobs = Blobs::new(home.blobs());
     let load = |payload: &mut Payload| {
         for part in [&mut payload.head, &mut payload.tail].into_iter().flatten() {
             *part = Content::Bytes(blobs.read(part).unwrap());
@@ -343,6 +343,47 @@ fn the_end_of_a_trace_is_where_a_reader_of_all_of_it_stops() {
     let mut reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
     assert_eq!(reader.by_ref().count(), 2);
     assert_eq!(Reader::end_of(&home.dir()).unwrap(), reader.position());
+}
+
+/// Code in a context that begins at 1000 and ends at 4000, and an interrupt at `time_ms`: what is told of the two.
+fn with_interrupt(time_ms: u64) -> Trajectory {
+    let home = Home::new();
+    let code = Code { context: "b".to_owned(), language: Language::Bash, ..Code::default() };
+    let started = ExecStarted { exec: 1, program: Program::Code(code), ..ExecStarted::default() };
+    let report = ExitReport::never_ran(Exit::Code { code: 130 });
+    let nothing = || Payload::whole("");
+    let change = |what: &str| ContextChange {
+        what: what.to_owned(),
+        context: "b".to_owned(),
+        ..ContextChange::default()
+    };
+    let next = ExecStarted { exec: 2, program: Program::Shell("true".to_owned()), ..ExecStarted::default() };
+    let mut events = vec![
+        (500, Event::Context(change("create"))),
+        (1000, Event::ExecStarted(started)),
+        (4000, Event::ExecEnded { exec: 1, report: report.clone(), stdout: nothing(), stderr: nothing() }),
+        (9000, Event::ExecStarted(next)),
+        (9100, Event::ExecEnded { exec: 2, report, stdout: nothing(), stderr: nothing() }),
+    ];
+    events.push((time_ms, Event::Context(change("interrupt"))));
+    events.sort_by_key(|(time_ms, _)| *time_ms);
+    let mut steps = FromTrace::new(Blobs::new(home.blobs()));
+    for (seq, (time_ms, event)) in (1..).zip(events) {
+        steps.feed(&Line { v: 3, seq, time_ms, prev: Hash::ZERO, event }).unwrap();
+    }
+    steps.finish().0
+}
+
+#[test]
+fn an_interrupt_belongs_to_the_code_that_it_hit() {
+    let signals = |trajectory: &Trajectory| trajectory.steps[0].extra.get("signals").cloned();
+    let hit = |after_ms: u64| Some(serde_json::json!([{ "signal": 2, "after_ms": after_ms }]));
+    // It is on record when it was done, and what it hit may have ended by then.
+    for (time_ms, expected) in [(700, None), (2500, hit(1500)), (4001, hit(3001)), (8000, None)] {
+        let trajectory = with_interrupt(time_ms);
+        assert_eq!(signals(&trajectory), expected, "{time_ms}");
+        assert_eq!(trajectory.steps[1].extra.get("contexts"), None, "{time_ms}");
+    }
 }
 
 /// A trajectory as a record, and back.

@@ -66,6 +66,11 @@ impl Past {
         self.nodes.len() - 1
     }
 
+    /// A step that is here already.
+    pub(super) fn step(&mut self, at: usize) -> Option<&mut Step> {
+        self.nodes.get_mut(at).map(|node| &mut node.step)
+    }
+
     /// A step that is here already, to say more of it.
     pub(super) fn number(&mut self, at: usize, number: u64) -> Option<&mut Step> {
         let node = self.nodes.get_mut(at)?;

@@ -34,6 +34,8 @@ pub struct FromTrace {
     cut_off: BTreeSet<u64>,
     /// Where commands in the background are among the steps.
     background: BTreeMap<u64, usize>,
+    /// The last code that ran in each context.
+    runs: BTreeMap<String, Run>,
     notes: Vec<String>,
     /// What was done since the last step: a part of the next one.
     before: Before,
@@ -77,6 +79,14 @@ pub struct Way {
     pub snapshot: Option<String>,
 }
 
+/// Code that runs or ran in a context.
+struct Run {
+    exec: u64,
+    begun_ms: u64,
+    /// When it had ended, and where it is among the steps.
+    ended: Option<(u64, usize)>,
+}
+
 struct Open {
     started: ExecStarted,
     time_ms: u64,
@@ -102,6 +112,7 @@ impl FromTrace {
             open: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             background: BTreeMap::new(),
+            runs: BTreeMap::new(),
             notes: Vec::new(),
             before: Before::default(),
             is_imported: false,
@@ -158,7 +169,10 @@ impl FromTrace {
                     open.stdin_redacted = payload.redacted > 0;
                 }
             }
-            Event::ExecEnded { exec, report, stdout, stderr } => self.ended(*exec, report, stdout, stderr)?,
+            Event::ExecEnded { exec, report, stdout, stderr } => {
+                self.ended(*exec, report, stdout, stderr)?;
+                self.run_ended(line.time_ms, *exec);
+            }
             Event::Step(step) => self.step(line.time_ms, step)?,
             Event::State { what, snapshot, step, .. } => self.state(what, snapshot.as_deref(), *step),
             Event::Lost { events, .. } => {
@@ -169,6 +183,9 @@ impl FromTrace {
                 if let Some(open) = self.open.get_mut(exec) {
                     open.results = Some(text);
                 }
+            }
+            Event::Context(change) if change.what == INTERRUPT => {
+                self.interrupted(line.time_ms, &change.context)
             }
             Event::Context(change) => self.before.contexts.push(change.clone()),
             Event::Signal { exec, signal } => self.signalled(line.time_ms, *exec, *signal),
@@ -230,6 +247,10 @@ impl FromTrace {
             signals: Vec::new(),
             at: None,
         };
+        if let Program::Code(code) = &started.program {
+            let run = Run { exec: started.exec, begun_ms: time_ms, ended: None };
+            self.runs.insert(code.context.clone(), run);
+        }
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
             let at = self.past.push(open.step(Observed::default()), 0);
@@ -246,6 +267,33 @@ impl FromTrace {
         } else if let Some(open) = self.open.get_mut(&exec) {
             let after_ms = Some(time_ms.saturating_sub(open.time_ms));
             open.signals.push(Sent { signal, step: None, after_ms });
+        }
+    }
+
+    /// An interrupt of a context is a signal to the code that it hit. It is on record after it was done, when that may have
+    /// ended already. In a context where nothing runs it does nothing, and so there is nothing to be done again.
+    fn interrupted(&mut self, time_ms: u64, context: &str) {
+        let Some(run) = self.runs.get(context) else { return };
+        let Some((ended_ms, at)) = run.ended else {
+            return self.signalled(time_ms, run.exec, SIGINT);
+        };
+        if time_ms.saturating_sub(ended_ms) > INTERRUPT_LATE_MS {
+            return;
+        }
+        let after_ms = Some(time_ms.saturating_sub(run.begun_ms));
+        if let Some(step) = self.past.step(at) {
+            let list = step.extra.entry(SIGNALS).or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut() {
+                list.push(json!(Sent { signal: SIGINT, step: None, after_ms }));
+            }
+        }
+    }
+
+    /// Code of a context has ended, if that is what it was.
+    fn run_ended(&mut self, time_ms: u64, exec: u64) {
+        let at = self.open.get(&exec).and_then(|open| open.at);
+        if let (Some(at), Some(run)) = (at, self.runs.values_mut().find(|run| run.exec == exec)) {
+            run.ended = Some((time_ms, at));
         }
     }
 
@@ -341,6 +389,7 @@ impl FromTrace {
         if what == "start" {
             // Everybody who had run is gone.
             self.background.clear();
+            self.runs.clear();
             self.before = Before { restarts: self.before.restarts + 1, ..Before::default() };
         }
         if !matches!(what, "reset" | "restore") {
@@ -348,6 +397,7 @@ impl FromTrace {
         }
         self.cut_off.extend(std::mem::take(&mut self.open).into_keys());
         self.background.clear();
+        self.runs.clear();
         self.before = Before::default();
         if step.is_some_and(|step| self.past.go_to(step)) {
             return;
@@ -482,6 +532,13 @@ pub const UNREADABLE: &str = "params_unreadable";
 pub const NO_OBJECT: &str = "params_no_object";
 /// That something in what it was asked for was replaced before it was written down.
 pub const REDACTED: &str = "params_redacted";
+
+/// What an interrupt of a context is called on record.
+pub const INTERRUPT: &str = "interrupt";
+/// The signal that an interrupt is.
+const SIGINT: i32 = 2;
+/// How long after the end of a run an interrupt may be on record that ended it.
+const INTERRUPT_LATE_MS: u64 = 1000;
 
 /// What stands in a text where something is not on record, behind how much it is.
 const GAP: &str = " bytes are not on record]";
