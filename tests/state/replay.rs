@@ -745,6 +745,34 @@ fn code_that_was_interrupted_is_interrupted_again() {
     }
 }
 
+#[test]
+fn what_git_keeps_of_inodes_and_times_is_no_difference() {
+    if !crate::forge::has_git() {
+        return;
+    }
+    for stage in Stage::each(&["--deterministic"]) {
+        let git = "git -c user.name=a -c user.email=a@b.c";
+        stage.sh(&format!("git init -q . && echo one > a && git add a && {git} commit -qm one"));
+        stage.sh("touch a; git status --porcelain");
+        stage.sh("echo two > b; git add b");
+        stage.sh("cat a b");
+        let mode = stage.house.mode;
+        let mut trajectory = exported(&stage);
+        let run = file(&stage, "run.json", &trajectory.to_string());
+        let (code, out, told) = stage.house.run(&["replay", &run]);
+        assert_eq!((code, out.lines().last()), (0, Some("the same, 4 steps")), "{mode:?}: {out}{told}");
+        assert!(format!("{out}{told}").contains("git-index"), "{mode:?}: {out}{told}");
+        let (code, out, told) = stage.house.run(&["replay", &run, "--strict"]);
+        let expected = "step 1 differs: files, /workspace/.git/index";
+        assert!(code == 3 && out.contains(expected), "{mode:?}: {out}{told}");
+        trajectory["steps"][2]["params"]["shell"] = json!("echo three > b; git add b");
+        let other = file(&stage, "other.json", &trajectory.to_string());
+        let (code, out, told) = stage.house.run(&["replay", &other]);
+        assert!(code == 3 && out.contains("step 3 differs: files"), "{mode:?}: {out}{told}");
+        assert!(out.contains("/workspace/b"), "{mode:?}: {out}{told}");
+    }
+}
+
 /// Runs a line that does not end, and sends the program a signal as soon as it has begun.
 fn broken_off(stage: &Stage, line: &str, signal: &str) {
     let mut glass = stage.house.glass(&["exec", &stage.id, "--shell", "--", line]);

@@ -320,3 +320,48 @@ fn what_was_cut_at_its_limit_is_compared_as_far_as_both_have_it() {
         |bytes: u64, tail: &str| flood(&format!("a\n\n[{bytes} bytes are not on record]\n{tail}\n"), "");
     assert_eq!(aspects(&gap(10, "y"), &gap(11, "z")), []);
 }
+
+#[test]
+fn what_gits_index_holds_is_noise_and_what_it_is_counts() {
+    let index = |text: &str| file("/workspace/.git/index", text);
+    let other = |mode: u32| FileChange { mode: Some(mode), ..index("b") };
+    let check = |strictness, old: &[FileChange], new: &[FileChange], expected: usize| {
+        let (differences, ignored) = compared(strictness, &state("1", old), &state("2", new));
+        assert_eq!(differences.len(), expected, "{differences:?}");
+        let told = vec![("git-index".to_owned(), 1)];
+        assert!(expected > 0 || ignored == told, "{ignored:?}");
+    };
+    let normal = Strictness::Normal;
+    check(normal, &[index("a")], &[index("b")], 0);
+    check(Strictness::Strict, &[index("a")], &[index("b")], 1);
+    check(normal, &[index("a")], &[other(0o600)], 1);
+    check(normal, &[index("a"), file("/a", "a")], &[index("b"), file("/a", "b")], 1);
+    // Whether it was written at all depends on the time; whether it is there does not.
+    check(normal, &[index("a")], &[], 0);
+    check(normal, &[], &[index("b")], 0);
+    check(normal, &[], &[other(0o600)], 1);
+    for change in [Change::Added, Change::Removed] {
+        check(normal, &[FileChange { change, ..index("a") }], &[index("b")], 1);
+        let kind = (change == Change::Added).then(|| "file".to_owned());
+        check(normal, &[FileChange { change, kind, ..index("a") }], &[], 1);
+    }
+    let link = FileChange { kind: Some("symlink".to_owned()), ..index("b") };
+    let elsewhere = FileChange { leaf: Some("x".into()), text: None, ..link.clone() };
+    check(normal, &[link], &[elsewhere], 1);
+}
+
+#[test]
+fn after_an_index_of_gits_the_lists_of_changes_decide() {
+    let index = |text: &str, mode: u32| FileChange { mode: Some(mode), ..file("/r/.git/index", text) };
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    let mut check = |step, old: &[FileChange], new: &[FileChange], expected: bool| {
+        let (old, new) = (state(&format!("old {step}"), old), state(&format!("new {step}"), new));
+        assert_eq!(comparer.observed(step, &old, &new).is_some(), expected, "step {step}");
+    };
+    check(1, &[index("a", 0o640)], &[index("b", 0o640)], false);
+    check(2, &[file("/a", "a")], &[file("/a", "a")], false);
+    check(3, &[], &[], false);
+    check(4, &[index("c", 0o640)], &[], false);
+    check(5, &[file("/a", "b")], &[file("/a", "c")], true);
+    check(6, &[index("d", 0o644)], &[], true);
+}

@@ -3,7 +3,7 @@
 //! A rule is a pattern, and its places are set aside before two texts are compared; where those differ, the report
 //! names the rule, how often, and the first place. So nothing is ignored silently. All patterns are looked for in
 //! the text as it is; where two rules want the same place, the one that stands first in the list has it, and rules
-//! of the trajectory stand before the built-in ones.
+//! of the trajectory stand before the built-in ones. One rule is about paths, and sets aside what the files there hold.
 
 use std::sync::LazyLock;
 
@@ -30,14 +30,17 @@ pub struct BuiltIn {
     expands: bool,
     /// Whether a match is noise after all.
     filter: Option<fn(&str) -> bool>,
+    /// Whether it is looked for in paths: all that the file holds is noise then.
+    of_files: bool,
 }
 
 const fn rule(name: &'static str, about: &'static str, pattern: &'static str) -> BuiltIn {
-    BuiltIn { name, about, on: true, pattern, replacement: None, expands: false, filter: None }
+    let (replacement, expands, filter, of_files) = (None, false, None, false);
+    BuiltIn { name, about, on: true, pattern, replacement, expands, filter, of_files }
 }
 
 /// The built-in rules, in the order in which they take places.
-pub const BUILT_IN: [BuiltIn; 13] = [
+pub const BUILT_IN: [BuiltIn; 14] = [
     BuiltIn {
         replacement: Some("wrote ${n} bytes to "),
         expands: true,
@@ -116,6 +119,15 @@ pub const BUILT_IN: [BuiltIn; 13] = [
         r"(?:\b127\.0\.0\.1|\blocalhost|\b0\.0\.0\.0|\[::1?\]):(?P<noise>3276[89]|327[7-9]\d|32[89]\d{2}|3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3})\b",
     ),
     BuiltIn {
+        filter: Some(is_git_index),
+        of_files: true,
+        ..rule(
+            "git-index",
+            "what git's index holds, which has inode numbers and times of files: .git/index, and those of submodules and worktrees",
+            r"/\.git/(?:(?:modules|worktrees)/.+/)?index\z",
+        )
+    },
+    BuiltIn {
         on: false,
         replacement: Some(""),
         ..rule("edges", "white space at both ends of the whole text; some recorders strip it", r"\A\s+|\s+\z")
@@ -151,10 +163,17 @@ fn looks_random(name: &str) -> bool {
     part.len() <= 16 && (digits && (letters || part.len() >= 6) || mixed)
 }
 
+/// Whether a path below a directory of git's is an index, and not a branch of that name.
+fn is_git_index(path: &str) -> bool {
+    !path.contains("/refs/") && !path.contains("/logs/")
+}
+
 /// The rules of a comparison, ready to use.
 #[derive(Debug, Clone)]
 pub struct Rules {
     active: Vec<Active>,
+    /// Those that are about paths.
+    of_files: Vec<Active>,
 }
 
 #[derive(Debug, Clone)]
@@ -196,7 +215,7 @@ static COMPILED: LazyLock<Vec<Option<Regex>>> = LazyLock::new(|| {
 impl Rules {
     /// No rules at all: every byte counts.
     pub fn none() -> Self {
-        Rules { active: Vec::new() }
+        Rules { active: Vec::new(), of_files: Vec::new() }
     }
 
     /// The built-in rules with what a trajectory says: rules of its own, and built-in ones switched on or off.
@@ -209,7 +228,7 @@ impl Rules {
         if rules.len() > RULES_MAX {
             return Err(invalid(format!("{} rules: there may be {RULES_MAX}", rules.len())));
         }
-        let mut active = Vec::new();
+        let (mut active, mut of_files) = (Vec::new(), Vec::new());
         for rule in rules.iter().filter(|rule| rule.pattern.is_some() && !rule.off) {
             active.push(own(rule)?);
         }
@@ -228,7 +247,8 @@ impl Rules {
             let said = rules.iter().rev().find(|rule| rule.name == built_in.name);
             let is_on = said.map_or(built_in.on || on.contains(&built_in.name), |rule| !rule.off);
             let Some(regex) = regex.as_ref().filter(|_| is_on) else { continue };
-            active.push(Active {
+            let list = if built_in.of_files { &mut of_files } else { &mut active };
+            list.push(Active {
                 name: built_in.name.to_owned(),
                 regex: regex.clone(),
                 replacement: built_in
@@ -238,7 +258,16 @@ impl Rules {
                 filter: built_in.filter,
             });
         }
-        Ok(Rules { active })
+        Ok(Rules { active, of_files })
+    }
+
+    /// The rule by which what a file at this path holds is noise, if there is one.
+    pub(crate) fn of_file(&self, path: &str) -> Option<&str> {
+        let is_noise = |rule: &&Active| {
+            let found = rule.regex.find(path);
+            found.is_some_and(|found| rule.filter.is_none_or(|filter| filter(found.as_str())))
+        };
+        self.of_files.iter().find(is_noise).map(|rule| rule.name.as_str())
     }
 
     /// The name of a rule.
@@ -349,6 +378,22 @@ mod tests {
         let mut names: Vec<&str> = BUILT_IN.iter().map(|rule| rule.name).collect();
         names.dedup();
         assert_eq!(names.len(), BUILT_IN.len());
+    }
+
+    #[test]
+    fn an_index_of_git_is_told_by_its_path() {
+        let rules = Rules::new(&[]).unwrap();
+        let at = |path| rules.of_file(path) == Some("git-index");
+        assert!(at("/workspace/.git/index"));
+        assert!(at("/workspace/.git/modules/libs/a/index"));
+        assert!(at("/workspace/.git/worktrees/a/index"));
+        assert!(
+            !at("/workspace/git/index") && !at("/workspace/.git/index.lock") && !at("/workspace/a.git/index")
+        );
+        assert!(!at("/workspace/.git/refs/heads/index") && !at("/workspace/.git/modules/a/refs/heads/index"));
+        let off = Rule { name: "git-index".to_owned(), off: true, ..Rule::default() };
+        assert_eq!(Rules::new(&[off]).unwrap().of_file("/workspace/.git/index"), None);
+        check("see /workspace/.git/index", "see /workspace/.git/index");
     }
 
     #[test]

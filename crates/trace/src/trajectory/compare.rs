@@ -2,7 +2,8 @@
 //!
 //! What one side did not record is not compared. Texts are compared without their noise ([`Rules`]). Files are the
 //! same if the digests of the whole state are; if not, the lists of changes say which file differs. A file whose
-//! text differs by noise alone is overlooked, and from then on digests prove nothing any more, so the lists decide.
+//! text differs by noise alone, or all of which is noise, is overlooked, and from then on digests prove nothing any more, so
+//! the lists decide.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use glasshouse_protocol::Exit;
 use super::canonical::{Canonical, Rules};
 use super::difference::{bytes, clipped, unified};
 use super::limits::{DIFF_LINE_BYTES_MAX, DIFFERENCES_MAX};
-use super::model::{FileChange, Observed, Rule, StateAfter, Step, Trajectory};
+use super::model::{Change, FileChange, Observed, Rule, StateAfter, Step, Trajectory};
 use super::record::is_gap;
 use super::text::Text;
 use crate::Result;
@@ -143,7 +144,11 @@ pub struct Comparer {
     ignored: Vec<Ignored>,
     /// A file was overlooked, so the digests differ though nothing else does.
     drifted: bool,
+    /// Mode, owner and group of the files that are noise, as they were listed last. Both sides had them so.
+    noisy: BTreeMap<String, Access>,
 }
+
+type Access = (Option<u32>, Option<u32>, Option<u32>);
 
 impl Comparer {
     /// With the rules of a trajectory.
@@ -153,7 +158,7 @@ impl Comparer {
             Strictness::Normal => Rules::new(rules)?,
             Strictness::OutputOnly => Rules::with(rules, &["edges"])?,
         };
-        Ok(Comparer { rules, strictness, ignored: Vec::new(), drifted: false })
+        Ok(Comparer { rules, strictness, ignored: Vec::new(), drifted: false, noisy: BTreeMap::new() })
     }
 
     /// What was overlooked so far.
@@ -347,19 +352,28 @@ impl Comparer {
     }
 
     fn files(&mut self, step: u64, expected: &StateAfter, actual: &StateAfter, found: &mut Differences) {
-        if expected.digest == actual.digest {
-            return;
+        if expected.digest != actual.digest {
+            self.changes(step, expected, actual, found);
         }
+        self.remember(expected);
+        self.remember(actual);
+    }
+
+    fn changes(&mut self, step: u64, expected: &StateAfter, actual: &StateAfter, found: &mut Differences) {
         let before = found.list.len();
         let ignored: u64 = self.ignored.iter().map(|ignored| ignored.count).sum();
         let (old, new) = (by_path(expected), by_path(actual));
         for (path, change) in &old {
             match new.get(path) {
                 Some(other) => self.file(step, change, other, found),
+                None if self.is_rewritten(step, change, true) => {}
                 None => found.file(path, &words_of(change), "it did not change"),
             }
         }
         for (path, change) in new.iter().filter(|(path, _)| !old.contains_key(*path)) {
+            if self.is_rewritten(step, change, false) {
+                continue;
+            }
             found.file(path, "it did not change", &words_of(change));
         }
         if found.list.len() > before {
@@ -398,6 +412,13 @@ impl Comparer {
         if expected.leaf.is_some() && expected.leaf == actual.leaf {
             return;
         }
+        let held = |change: &FileChange| (change.leaf.clone(), change.text.clone(), change.bytes);
+        if held(expected) != held(actual)
+            && let (Some(rule), Some(_)) = (self.noise(expected), self.noise(actual))
+        {
+            let leaf = |change: &FileChange| change.leaf.clone().unwrap_or_default();
+            return self.set_aside(&rule, at.place(1, &leaf(expected), &leaf(actual)));
+        }
         match (&expected.text, &actual.text) {
             (Some(old), Some(new)) if old != new => self.texts(old, new, &at, found),
             // The same text with another hash: what differs was replaced on the record.
@@ -412,6 +433,45 @@ impl Comparer {
             }
         }
     }
+
+    /// The rule by which what a file holds is noise. What is no file, or is gone, is none.
+    fn noise(&self, change: &FileChange) -> Option<String> {
+        let is_file = change.kind.as_deref() == Some("file");
+        self.rules.of_file(&change.path).filter(|_| is_file).map(str::to_owned)
+    }
+
+    /// Whether a file that only one side has written is noise: it was there before, and the other side has it still, with the
+    /// same mode and owner. Whether git writes its index anew depends on how long ago the files were written.
+    fn is_rewritten(&mut self, step: u64, change: &FileChange, is_expected: bool) -> bool {
+        let Some(rule) = self.noise(change).filter(|_| change.change == Change::Changed) else {
+            return false;
+        };
+        // Of one that is as the box began with it nobody knows the mode; git gives it this one.
+        let same = match self.noisy.get(&change.path) {
+            Some(access) => *access == access_of(change),
+            None => change.mode == Some(0o644),
+        };
+        if same {
+            let at = Spot { step, what: Aspect::Files, path: Some(change.path.clone()) };
+            let (written, not) = (change.leaf.as_deref().unwrap_or_default(), "it did not change");
+            let (old, new) = if is_expected { (written, not) } else { (not, written) };
+            self.set_aside(&rule, at.place(1, old, new));
+        }
+        same
+    }
+
+    /// Keeps in mind what files are like whose content is noise.
+    fn remember(&mut self, state: &StateAfter) {
+        for change in &state.changes {
+            if self.noise(change).is_some() {
+                self.noisy.insert(change.path.clone(), access_of(change));
+            }
+        }
+    }
+}
+
+fn access_of(change: &FileChange) -> Access {
+    (change.mode, change.uid, change.gid)
 }
 
 /// Compares two trajectories without executing anything: the first step that differs, and what was overlooked.
