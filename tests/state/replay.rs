@@ -426,6 +426,17 @@ fn a_call_with_something_else_than_parameters_is_answered_the_same_again() {
         let taken = stage.ok(&["trajectory", "import", &run]);
         assert_eq!(stage.ok(&["replay", "--of", &taken]), "the same, 6 steps", "{:?}", stage.house.mode);
         stage.ok(&["jump", &stage.id, "6"]);
+        // Whoever asks the record for the same is answered.
+        let mut serve = stage.house.glass(&["replay", &run, "--mode", "serve"]);
+        let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = serve.stdin.take().expect("it is a pipe");
+        for params in [json!([]), json!("ls"), json!([1, { "a": 2 }]), json!(7), Value::Null] {
+            writeln!(input, "{}", json!({ "tool": "shell", "params": params })).expect("it reads");
+        }
+        drop(input);
+        let output = serve.wait_with_output().expect("it ends");
+        let answers = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{:?}: {answers}", stage.house.mode);
     }
 }
 

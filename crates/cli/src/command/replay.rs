@@ -429,7 +429,8 @@ fn serve(trajectory: &Trajectory, until: Option<usize>) -> Result<i32> {
 fn difference(step: &Step, request: &Value) -> Option<String> {
     let tool = request.get("tool").and_then(Value::as_str).unwrap_or_default();
     let empty = json!({});
-    let params = request.get("params").unwrap_or(&empty);
+    // Nothing is nothing, whoever wrote it down how.
+    let params = request.get("params").filter(|params| !params.is_null()).unwrap_or(&empty);
     let ours = |tool: &str, params: &Value| glasshouse_sandbox::canonical_tool(tool, params.clone());
     let recorded = ours(&step.tool, &step.asked());
     let asked = ours(tool, params);
