@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::os::fd::AsFd as _;
 
 use glasshouse_linux::archive;
-use glasshouse_linux::unpack::{Bounds, Chain, Owners, unpack};
+use glasshouse_linux::unpack::{Bounds, Chain, Owners, Shape, unpack};
 use libfuzzer_sys::fuzz_target;
 
 /// Enough for any shape, and little for a disk.
-const BOUNDS: Bounds = Bounds { bytes: 1 << 20, entries: 1000, except: &[] };
+const BOUNDS: Bounds = Bounds { bytes: 1 << 20, entries: 1000, except: &[], shape: Shape::IMAGE, deletions: true };
 
 fuzz_target!(|bytes: &[u8]| {
     let dir = tempfile::tempdir().expect("there is room for temporary files");

@@ -15,16 +15,20 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
+use crate::metered::metered;
+
 /// Entries of one archive.
 pub const ENTRIES_MAX: u64 = 1_000_000;
+/// Bytes of headers before one entry of an archive that is unpacked.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// A tree deeper than this is not packed.
 pub const DEPTH_MAX: usize = 512;
 
 /// Files with several names whose names are kept in memory. Beyond that, each name is a file of its own.
 const LINKED_MAX: usize = 200_000;
 
-/// The depth of the path that the caller named himself.
-const TOP: usize = usize::MAX;
+/// Bytes of the names of directories whose times are kept in memory. Beyond that, directories have the time of their unpacking.
+const DIR_NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// What was unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,18 +48,25 @@ pub enum Bits {
     All,
 }
 
-/// Writes the tree (or the one file) as tar. Names in it are relative; a directory's own entry is `./`.
-pub fn pack(path: &Path, bits: Bits, out: impl Write) -> io::Result<()> {
+/// Writes the tree (or the one file) as tar. Names in it are relative; a directory's own entry is `./`. The rules are for the way to
+/// it, links included.
+pub fn pack(path: &Path, rules: ResolveFlags, bits: Bits, out: impl Write) -> io::Result<()> {
     let mut packer = Packer { builder: Builder::new(out), bits, linked: HashMap::new() };
     packer.builder.mode(tar::HeaderMode::Complete);
-    let stat = rustix::fs::statat(CWD, path, AtFlags::empty())?;
-    if kind(&stat) == FileType::Directory {
-        let dir = rustix::fs::openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        packer.append(Path::new("./"), EntryType::Directory, &stat, None, io::empty(), 0)?;
-        packer.dir(dir.as_fd(), Path::new(""), 0)?;
-    } else {
-        let name = path.file_name().unwrap_or(OsStr::new("file"));
-        packer.one(CWD, path, Path::new(name), &stat, TOP)?;
+    let open = |flags| crate::resolve::open(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), rules);
+    let stat = rustix::fs::fstat(open(OFlags::PATH)?)?;
+    match kind(&stat) {
+        FileType::Directory => {
+            let dir = open(OFlags::DIRECTORY)?;
+            packer.append(Path::new("./"), EntryType::Directory, &stat, None, io::empty(), 0)?;
+            packer.dir(dir.as_fd(), Path::new(""), 0)?;
+        }
+        FileType::RegularFile => {
+            let file = File::from(open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?);
+            let name = path.file_name().unwrap_or(OsStr::new("file"));
+            packer.content(Path::new(name), &stat, file)?;
+        }
+        _ => {}
     }
     packer.builder.into_inner()?.flush()
 }
@@ -119,13 +130,7 @@ impl<W: Write> Packer<W> {
                 if let Some(first) = self.other_name(name, stat) {
                     return self.append(name, EntryType::Link, stat, Some(&first), io::empty(), 0);
                 }
-                // A top-level path may be a link that the caller means; below, entries never are by now.
-                let flags = if depth == TOP { flags - OFlags::NOFOLLOW } else { flags };
-                let file = File::from(rustix::fs::openat(dir, entry, flags, Mode::empty())?);
-                let size = file.metadata()?.len();
-                // Exactly as many bytes as the header says, whatever happens to the file meanwhile.
-                let content = file.take(size).chain(io::repeat(0));
-                self.append(name, EntryType::Regular, stat, None, content, size)
+                self.content(name, stat, File::from(rustix::fs::openat(dir, entry, flags, Mode::empty())?))
             }
             FileType::Directory => {
                 self.append(name, EntryType::Directory, stat, None, io::empty(), 0)?;
@@ -140,6 +145,13 @@ impl<W: Write> Packer<W> {
             // Pipes, sockets and devices mean nothing elsewhere.
             _ => Ok(()),
         }
+    }
+
+    fn content(&mut self, name: &Path, stat: &Stat, file: File) -> io::Result<()> {
+        let size = file.metadata()?.len();
+        // Exactly as many bytes as the header says, whatever happens to the file meanwhile.
+        let content = file.take(size).chain(io::repeat(0));
+        self.append(name, EntryType::Regular, stat, None, content, size)
     }
 
     /// The name under which a root's file was packed before. Copies that go elsewhere are files of their own.
@@ -193,11 +205,15 @@ pub fn unpack(stream: impl Read, into: BorrowedFd<'_>) -> io::Result<Unpacked> {
 
 /// Unpacks below the directory, and stops with an error before it writes more than `bytes_max`.
 pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Unpacked> {
-    let mut archive = tar::Archive::new(stream);
+    let (mut archive, allowance) = metered(stream, HEADER_BYTES_MAX);
     let mut done = Unpacked::default();
-    let mut dir_times = Vec::new();
-    for entry in archive.entries()? {
+    let (mut dir_times, mut names_bytes) = (Vec::new(), 0);
+    let mut entries = archive.entries()?;
+    loop {
+        allowance.for_headers();
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
+        allowance.for_content();
         done.entries += 1;
         if done.entries > ENTRIES_MAX {
             return Err(refuse("the archive", &format!("it has more than {ENTRIES_MAX} entries")));
@@ -211,7 +227,10 @@ pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -
                 let dir = make_dirs(into, &parts, &name)?;
                 if !parts.is_empty() {
                     rustix::fs::chmodat(&dir, ".", Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
-                    dir_times.push((parts.iter().collect::<PathBuf>(), mtime));
+                    names_bytes += name.as_os_str().len();
+                    if names_bytes <= DIR_NAMES_BYTES_MAX {
+                        dir_times.push((parts.iter().collect::<PathBuf>(), mtime));
+                    }
                 }
             }
             EntryType::Regular | EntryType::Continuous => {
@@ -247,6 +266,7 @@ pub fn unpack_at_most(stream: impl Read, into: BorrowedFd<'_>, bytes_max: u64) -
             EntryType::XGlobalHeader => {}
             _ => return Err(refuse(&show(&name), "only files, directories and links are taken")),
         }
+        io::copy(&mut entry, &mut io::sink())?;
     }
     // Directories last: what is made in them changes their time.
     for (dir, mtime) in dir_times.iter().rev() {
@@ -349,4 +369,38 @@ pub(crate) fn times(mtime: u64) -> rustix::fs::Timestamps {
     // Beyond the year 9999 it is a mistake or a joke.
     let time = rustix::fs::Timespec { tv_sec: mtime.min(253_402_300_799) as _, tv_nsec: 0 };
     rustix::fs::Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive with one entry after a header of so many bytes.
+    fn with_long_name(bytes: usize) -> Vec<u8> {
+        let mut made = Vec::new();
+        let mut builder = Builder::new(&mut made);
+        let mut long = Header::new_gnu();
+        long.set_entry_type(EntryType::GNULongName);
+        long.set_size(bytes as u64);
+        long.set_cksum();
+        builder.append(&long, io::repeat(b'a').take(bytes as u64)).unwrap();
+        let mut file = Header::new_gnu();
+        file.set_path("file").unwrap();
+        file.set_mode(0o644);
+        file.set_size(0);
+        file.set_cksum();
+        builder.append(&file, io::empty()).unwrap();
+        builder.finish().unwrap();
+        drop(builder);
+        made
+    }
+
+    #[test]
+    fn headers_without_end_are_refused_before_they_are_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let into = File::open(dir.path()).unwrap();
+        let error = unpack(&with_long_name(2 << 20)[..], into.as_fd()).unwrap_err();
+        assert!(error.to_string().contains("headers of an entry are larger"), "{error}");
+        assert_eq!(unpack(&with_long_name(200)[..], into.as_fd()).unwrap().entries, 1);
+    }
 }

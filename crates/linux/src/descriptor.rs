@@ -17,6 +17,9 @@ use rustix::net::{
 /// The most descriptors that one message may carry here.
 pub const FDS_MAX: usize = 32;
 
+/// How often an image is tried to be closed to writing. Each time the kernel waits a while by itself.
+const SEAL_ATTEMPTS: usize = 10;
+
 /// An executable image in memory that nobody can change any more.
 pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = program_file(name)?;
@@ -39,7 +42,15 @@ pub fn program_file(name: &str) -> io::Result<File> {
 
 /// Closes an image to all further writing.
 pub fn seal_program(file: File) -> io::Result<OwnedFd> {
-    fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    for _ in 1..SEAL_ATTEMPTS {
+        match fs::fcntl_add_seals(&file, seals) {
+            // The kernel itself has a page of it in its hands, to move or to reclaim it, and has waited for that a while.
+            Err(rustix::io::Errno::BUSY) => {}
+            sealed => return Ok(sealed.map(|()| file.into())?),
+        }
+    }
+    fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())
 }
 
@@ -146,6 +157,11 @@ pub fn ask_who(socket: BorrowedFd<'_>, ask: bool) -> io::Result<()> {
 
 /// Receives bytes without waiting, and the number of the process that sent the first of them, in our namespace.
 pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
+    // At the end of a stream the kernel names a sender all the same: number 0, which is no process and which rustix does not expect.
+    let (_, there) = rustix::net::recv(socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+    if there == 0 {
+        return Ok((0, None));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -262,7 +278,7 @@ pub fn lock_directory(path: &Path) -> io::Result<File> {
     Ok(dir)
 }
 
-/// Takes possession of descriptor 0, which a parent passed on, and puts /dev/null (or, without one, nothing) there.
+/// Takes a copy of descriptor 0, which a parent passed on. What stays at 0 is for [`fill_stdio`] to replace.
 ///
 /// To be called once, first thing in a program whose stdin is a socket.
 pub fn take_stdin() -> io::Result<OwnedFd> {
@@ -342,6 +358,18 @@ mod tests {
         }
         drop(lock);
         assert!(!is_marked(fd.as_fd(), "alive").unwrap());
+    }
+
+    #[test]
+    fn the_end_of_a_stream_has_no_sender() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ask_who(ours.as_fd(), true).unwrap();
+        rustix::io::write(&theirs, b"x").unwrap();
+        drop(theirs);
+        let mut buffer = [0; 8];
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        assert_eq!(receive_from(ours.as_fd(), &mut buffer).unwrap(), (1, Some(own)));
+        assert_eq!(receive_from(ours.as_fd(), &mut buffer).unwrap(), (0, None));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod identity;
 pub mod ipc;
 pub mod landlock;
 pub mod layer;
+mod metered;
 pub mod mount;
 pub mod namespace;
 pub mod process;

@@ -13,20 +13,20 @@ mod chain;
 mod records;
 mod sparse;
 
-use std::cell::Cell;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use tar::{Entry, EntryType};
 
 use crate::archive::{copy_with_holes, times};
+use crate::metered::metered;
 use crate::tree;
 
 pub use chain::{Chain, Found};
@@ -36,19 +36,12 @@ use sparse::Sparse;
 
 /// Entries of one layer.
 pub const ENTRIES_MAX: u64 = 2_000_000;
-/// A layer's tree is no deeper than this.
-pub const DEPTH_MAX: usize = 512;
-/// Bytes of a path in a layer.
-pub const PATH_BYTES_MAX: usize = 4096;
-/// Bytes of headers before one entry: long names, long targets, attributes.
-pub const HEADER_BYTES_MAX: u64 = 1 << 20;
-/// Attributes of one entry that are looked at.
-pub const ATTRIBUTES_MAX: usize = 64;
-
 /// Bytes of the names of all directories of a layer, which are kept in memory until its end.
 pub const NAMES_BYTES_MAX: usize = 256 << 20;
 /// What a directory costs on the disk, at least.
 const DIRECTORY_BYTES: u64 = 4096;
+/// Bytes of one path that is given to the kernel; longer ones are walked in parts. Below PATH_MAX.
+const PATH_PART_MAX: usize = 4000;
 /// Letters of a name in a sentence.
 const SHOWN_LETTERS_MAX: usize = 120;
 
@@ -78,6 +71,32 @@ pub struct Bounds {
     pub entries: u64,
     /// The names on the way to something that is passed over, with all below it. Empty: nothing is.
     pub except: &'static [&'static str],
+    /// What one entry may be.
+    pub shape: Shape,
+    /// Names that begin with `.wh.` delete others. Elsewhere they are refused: there is nothing that they could delete.
+    pub deletions: bool,
+}
+
+/// What one entry may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// The tree is no deeper than this.
+    pub depth: usize,
+    /// Bytes of a path.
+    pub path_bytes: usize,
+    /// Bytes of headers before the entry: long names, long targets, attributes.
+    pub header_bytes: u64,
+    /// Attributes that are looked at.
+    pub attributes: usize,
+}
+
+impl Shape {
+    /// What layers of images need, and no more.
+    pub const IMAGE: Shape = Shape { depth: 512, path_bytes: 4096, header_bytes: 1 << 20, attributes: 64 };
+    /// What a box can write, so that all that was taken from one place comes to another: paths that are as deep as layers may
+    /// be, with as many attributes as the kernel lists.
+    pub const STATE: Shape =
+        Shape { depth: 4096, path_bytes: 4096 * 256, header_bytes: 16 << 20, attributes: 10_000 };
 }
 
 /// What was unpacked.
@@ -103,21 +122,19 @@ pub fn unpack(
     owners: Owners,
     bounds: Bounds,
 ) -> io::Result<Unpacked> {
-    let allowance = Rc::new(Cell::new(0));
-    let mut archive =
-        tar::Archive::new(Metered { stream: Retold::new(stream), allowance: Rc::clone(&allowance) });
+    let header_bytes = bounds.shape.header_bytes;
+    let (mut archive, allowance) = metered(Retold::new(stream, header_bytes), header_bytes);
     let mut layer = Layer::new(into, below, owners, bounds);
     let mut entries = archive.entries()?;
     loop {
-        // Between contents there are headers only, and those are read into memory.
-        allowance.set(HEADER_BYTES_MAX);
+        allowance.for_headers();
         let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
-        allowance.set(u64::MAX);
+        allowance.for_content();
         layer.take(&mut entry)?;
         io::copy(&mut entry, &mut io::sink())?;
     }
-    allowance.set(u64::MAX);
+    allowance.for_content();
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     layer.finish()
 }
@@ -134,33 +151,6 @@ fn shown(name: &Path) -> String {
         shown.push('…');
     }
     shown
-}
-
-/// A stream that yields no more than it is allowed to.
-struct Metered<R> {
-    stream: R,
-    allowance: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Metered<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.allowance.get();
-        if left == 0 {
-            let why = format!("the headers of an entry are larger than {HEADER_BYTES_MAX} bytes");
-            return Err(refuse(Path::new("the layer"), &why));
-        }
-        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let mut n = self.stream.read(&mut buffer[..room])?;
-        if left != u64::MAX {
-            if n == 0 {
-                // Some tools leave out the zeros behind the last entry, and everybody reads their layers all the same.
-                buffer[..room].fill(0);
-                n = room;
-            }
-            self.allowance.set(left - n as u64);
-        }
-        Ok(n)
-    }
 }
 
 /// What an entry says of what it makes.
@@ -199,8 +189,10 @@ struct Layer<'a> {
 
 impl<'a> Layer<'a> {
     fn new(into: BorrowedFd<'a>, below: &'a Chain, owners: Owners, bounds: Bounds) -> Layer<'a> {
+        let mut view = below.view(Some(into));
+        view.depth_max = bounds.shape.depth;
         Layer {
-            view: below.view(Some(into)),
+            view,
             owners,
             bounds,
             done: Unpacked::default(),
@@ -226,7 +218,7 @@ impl<'a> Layer<'a> {
         if let Some((_, Some(real))) = &holes {
             name.clone_from(real);
         }
-        let wanted = checked(&name)?;
+        let wanted = self.checked(&name)?;
         let Some((last, parents)) = wanted.split_last() else {
             return self.take_root(entry, &name);
         };
@@ -238,6 +230,9 @@ impl<'a> Layer<'a> {
             return Ok(());
         }
         if last.as_bytes().starts_with(WHITEOUT) {
+            if !self.bounds.deletions {
+                return Err(refuse(&name, "a name that begins with `.wh.` means a deletion in a layer"));
+            }
             return self.delete(parents, last, &name);
         }
         let made = match holes {
@@ -252,7 +247,7 @@ impl<'a> Layer<'a> {
         if entry.header().entry_type() != EntryType::Directory {
             return Err(refuse(name, "the root can be nothing but a directory"));
         }
-        let attributes = attributes(entry, name)?;
+        let attributes = self.attributes(entry, name)?;
         let root = self.view.trees[0].try_clone_to_owned()?;
         self.own(root.as_fd(), &attributes)?;
         self.set_xattrs(root.as_fd(), &attributes)?;
@@ -272,13 +267,13 @@ impl<'a> Layer<'a> {
                 self.done.left_out += 1;
                 Ok(())
             }
-            EntryType::Directory => self.make_dir(attributes(entry, name)?, parents, last),
+            EntryType::Directory => self.make_dir(self.attributes(entry, name)?, parents, last),
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.make_file(entry, parents, last, name)
             }
             EntryType::Symlink => {
-                let target = target(entry, name)?;
-                let attributes = attributes(entry, name)?;
+                let target = self.target(entry, name)?;
+                let attributes = self.attributes(entry, name)?;
                 self.enter(parents)?;
                 self.clear(last)?;
                 let dir = self.dir()?;
@@ -290,9 +285,9 @@ impl<'a> Layer<'a> {
                 let _ = rustix::fs::utimensat(dir, last, &times(attributes.mtime), AtFlags::SYMLINK_NOFOLLOW);
                 Ok(())
             }
-            EntryType::Link => self.make_link(&target(entry, name)?, parents, last, name),
+            EntryType::Link => self.make_link(&self.target(entry, name)?, parents, last, name),
             EntryType::Fifo => {
-                let attributes = attributes(entry, name)?;
+                let attributes = self.attributes(entry, name)?;
                 self.enter(parents)?;
                 self.clear(last)?;
                 rustix::fs::mknodat(self.dir()?, last, FileType::Fifo, Mode::empty(), 0)?;
@@ -354,7 +349,7 @@ impl<'a> Layer<'a> {
     ) -> io::Result<()> {
         let size = entry.size();
         self.count(size, name)?;
-        let attributes = attributes(entry, name)?;
+        let attributes = self.attributes(entry, name)?;
         self.enter(parents)?;
         self.clear(last)?;
         let mut file = self.new_file(last)?;
@@ -375,7 +370,7 @@ impl<'a> Layer<'a> {
     ) -> io::Result<()> {
         self.done.bytes = self.done.bytes.saturating_add(size);
         self.spend(entry.size(), name)?;
-        let attributes = attributes(entry, name)?;
+        let attributes = self.attributes(entry, name)?;
         self.enter(parents)?;
         self.clear(last)?;
         let mut file = self.new_file(last)?;
@@ -407,7 +402,8 @@ impl<'a> Layer<'a> {
         last: &OsStr,
         name: &Path,
     ) -> io::Result<()> {
-        let wanted = checked(target).map_err(|_| refuse(name, "a hard link whose target leads outside"))?;
+        let wanted =
+            self.checked(target).map_err(|_| refuse(name, "a hard link whose target leads outside"))?;
         let real = self.view.resolve(&wanted, Last::Kept)?;
         let Some((target_last, target_parents)) = real.split_last() else {
             return Err(refuse(name, "a hard link to the root"));
@@ -512,8 +508,9 @@ impl<'a> Layer<'a> {
         if self.place.as_ref().is_some_and(|place| place.wanted == wanted) {
             return Ok(());
         }
+        let (known, rest) = self.known_way(wanted);
         self.place = None;
-        let real = self.view.resolve(wanted, Last::Followed)?;
+        let real = self.view.resolve_from(known, rest, Last::Followed)?;
         // A link of this very layer would be the same everywhere; telling them apart is not worth it.
         self.done.leaned |= real != wanted;
         let mut dir = self.view.trees[0].try_clone_to_owned()?;
@@ -528,6 +525,20 @@ impl<'a> Layer<'a> {
         }
         self.place = Some(Place { wanted: wanted.to_vec(), real, dir });
         Ok(())
+    }
+
+    /// As much of the way to a place as is known from the last one, and the rest of it. All that was made since was made in
+    /// that one, so that the way to it is what it was; to look for it again at each step would make deep trees slow.
+    fn known_way<'w>(&self, wanted: &'w [OsString]) -> (Vec<OsString>, &'w [OsString]) {
+        let Some(place) = &self.place else { return (Vec::new(), wanted) };
+        if place.real == place.wanted {
+            let same = place.wanted.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            return (wanted[..same].to_vec(), &wanted[same..]);
+        }
+        match wanted.strip_prefix(place.wanted.as_slice()) {
+            Some(rest) => (place.real.clone(), rest),
+            None => (Vec::new(), wanted),
+        }
     }
 
     /// A whiteout is where a directory has to be: what is made below it starts from nothing.
@@ -650,13 +661,8 @@ impl<'a> Layer<'a> {
         dirs.reverse();
         dirs.dedup_by(|(a, ..), (b, ..)| a == b);
         for (path, mode, mtime) in dirs.into_iter().rev() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
             // It may have been replaced by a later entry.
-            let Ok(dir) = rustix::fs::openat2(self.view.trees[0], &path, flags, Mode::empty(), resolve)
-            else {
-                continue;
-            };
+            let Ok(dir) = open_below(self.view.trees[0], &path) else { continue };
             let mode = match self.owners {
                 Owners::Kept => mode,
                 Owners::Ours => mode & 0o3777 | 0o700,
@@ -667,6 +673,82 @@ impl<'a> Layer<'a> {
         }
         Ok(self.done)
     }
+
+    /// The parts of a name in a layer, which begins at the layer's root and does not go up.
+    fn checked(&self, name: &Path) -> io::Result<Vec<OsString>> {
+        let Shape { depth, path_bytes, .. } = self.bounds.shape;
+        if name.as_os_str().len() > path_bytes {
+            return Err(refuse(
+                Path::new("an entry"),
+                &format!("its name is longer than {path_bytes} bytes"),
+            ));
+        }
+        if name.components().any(|component| component == Component::ParentDir) {
+            return Err(refuse(name, "the name leads outside"));
+        }
+        let parts = parts(name);
+        if parts.len() > depth {
+            return Err(refuse(name, &format!("it is deeper than {depth}")));
+        }
+        Ok(parts)
+    }
+
+    fn target(&self, entry: &Entry<'_, impl Read>, name: &Path) -> io::Result<PathBuf> {
+        let target = entry.link_name_bytes().filter(|target| !target.is_empty());
+        let target = target.ok_or_else(|| refuse(name, "a link to nowhere"))?;
+        let most = self.bounds.shape.path_bytes;
+        if target.len() > most {
+            return Err(refuse(name, &format!("a link to a name of more than {most} bytes")));
+        }
+        Ok(PathBuf::from(OsString::from_vec(target.into_owned())))
+    }
+
+    fn attributes(&self, entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attributes> {
+        let header = entry.header();
+        let id = |id: u64| {
+            let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+            id.ok_or_else(|| refuse(name, "its owner is no number that an owner can have"))
+        };
+        let (mode, mtime) = (header.mode()? & 0o7777, header.mtime().unwrap_or(0));
+        let (uid, gid) = (id(header.uid()?)?, id(header.gid()?)?);
+        let (mut xattrs, mut known) = (Vec::new(), HashSet::new());
+        if let Some(extensions) = entry.pax_extensions()? {
+            for extension in extensions {
+                let extension = extension?;
+                let key = extension.key_bytes();
+                let found = match key.strip_prefix(records::PLAIN) {
+                    Some(name) => Some((name, extension.value_bytes().to_vec())),
+                    None => records::encoded(key, extension.value_bytes()),
+                };
+                let Some((name, value)) = found else { continue };
+                // Some tools write both.
+                let room = xattrs.len() < self.bounds.shape.attributes;
+                if is_kept(name) && room && known.insert(name.to_vec()) {
+                    xattrs.push((name.to_vec(), value));
+                }
+            }
+        }
+        Ok(Attributes { mode, uid, gid, mtime, xattrs })
+    }
+}
+
+/// Opens a directory of the layer, however long the way to it is.
+fn open_below(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let open = |dir: BorrowedFd<'_>, part: &Path, how: OFlags| {
+        let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(dir, part, flags, Mode::empty(), resolve)
+    };
+    let mut at: Option<OwnedFd> = None;
+    let mut part = PathBuf::new();
+    for name in path {
+        if part.as_os_str().len() + name.len() + 1 > PATH_PART_MAX {
+            at = Some(open(at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::PATH)?);
+            part.clear();
+        }
+        part.push(name);
+    }
+    Ok(open(at.as_ref().map_or(root, AsFd::as_fd), &part, OFlags::RDONLY)?)
 }
 
 /// Says on what the kernel refused something: once, where it did.
@@ -675,61 +757,6 @@ fn at(name: &Path, error: io::Error) -> io::Error {
         return error;
     }
     io::Error::new(error.kind(), format!("cannot unpack {}: {error}", shown(name)))
-}
-
-/// The parts of a name in a layer, which begins at the layer's root and does not go up.
-fn checked(name: &Path) -> io::Result<Vec<OsString>> {
-    if name.as_os_str().len() > PATH_BYTES_MAX {
-        return Err(refuse(
-            Path::new("an entry"),
-            &format!("its name is longer than {PATH_BYTES_MAX} bytes"),
-        ));
-    }
-    if name.components().any(|component| component == Component::ParentDir) {
-        return Err(refuse(name, "the name leads outside"));
-    }
-    let parts = parts(name);
-    if parts.len() > DEPTH_MAX {
-        return Err(refuse(name, &format!("it is deeper than {DEPTH_MAX}")));
-    }
-    Ok(parts)
-}
-
-fn target(entry: &Entry<'_, impl Read>, name: &Path) -> io::Result<PathBuf> {
-    let target = entry.link_name_bytes().filter(|target| !target.is_empty());
-    let target = target.ok_or_else(|| refuse(name, "a link to nowhere"))?;
-    if target.len() > PATH_BYTES_MAX {
-        return Err(refuse(name, &format!("a link to a name of more than {PATH_BYTES_MAX} bytes")));
-    }
-    Ok(PathBuf::from(OsString::from_vec(target.into_owned())))
-}
-
-fn attributes(entry: &mut Entry<'_, impl Read>, name: &Path) -> io::Result<Attributes> {
-    let header = entry.header();
-    let id = |id: u64| {
-        let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
-        id.ok_or_else(|| refuse(name, "its owner is no number that an owner can have"))
-    };
-    let (mode, mtime) = (header.mode()? & 0o7777, header.mtime().unwrap_or(0));
-    let (uid, gid) = (id(header.uid()?)?, id(header.gid()?)?);
-    let mut xattrs = Vec::new();
-    if let Some(extensions) = entry.pax_extensions()? {
-        for extension in extensions {
-            let extension = extension?;
-            let key = extension.key_bytes();
-            let found = match key.strip_prefix(records::PLAIN) {
-                Some(name) => Some((name, extension.value_bytes().to_vec())),
-                None => records::encoded(key, extension.value_bytes()),
-            };
-            let Some((name, value)) = found else { continue };
-            // Some tools write both.
-            let known = xattrs.iter().any(|(other, _)| other == name);
-            if is_kept(name) && !known && xattrs.len() < ATTRIBUTES_MAX {
-                xattrs.push((name.to_vec(), value));
-            }
-        }
-    }
-    Ok(Attributes { mode, uid, gid, mtime, xattrs })
 }
 
 /// The true size of a file that comes without its holes, and its true name if the entry has another.

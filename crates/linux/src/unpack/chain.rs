@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::refuse;
+use super::{Shape, refuse};
 
 /// Links that may be followed on the way to one name, as many as the kernel allows.
 const LINKS_MAX: usize = 40;
@@ -32,6 +32,8 @@ pub struct Chain {
 pub(super) struct View<'a> {
     pub(super) trees: Vec<BorrowedFd<'a>>,
     pub(super) opaque: &'static CStr,
+    /// How deep names may lead.
+    pub(super) depth_max: usize,
     steps: Cell<u64>,
 }
 
@@ -68,7 +70,7 @@ impl Chain {
     /// What it shows, with one more tree on top.
     pub(super) fn view<'a>(&'a self, top: Option<BorrowedFd<'a>>) -> View<'a> {
         let trees = top.into_iter().chain(self.trees.iter().map(AsFd::as_fd)).collect();
-        View { trees, opaque: self.opaque, steps: Cell::new(0) }
+        View { trees, opaque: self.opaque, depth_max: Shape::IMAGE.depth, steps: Cell::new(0) }
     }
 
     /// What is at the path, with all links followed.
@@ -126,7 +128,17 @@ pub(super) fn parts(path: &Path) -> Vec<OsString> {
 impl View<'_> {
     /// Where a path really leads in what the trees show: parts that are no links. What is missing is left as it is written.
     pub(super) fn resolve(&self, wanted: &[OsString], last: Last) -> io::Result<Vec<OsString>> {
-        let mut real: Vec<OsString> = Vec::new();
+        self.resolve_from(Vec::new(), wanted, last)
+    }
+
+    /// The same from a directory on, whose own way is known.
+    pub(super) fn resolve_from(
+        &self,
+        known: Vec<OsString>,
+        wanted: &[OsString],
+        last: Last,
+    ) -> io::Result<Vec<OsString>> {
+        let mut real = known;
         let mut todo: VecDeque<OsString> = wanted.iter().cloned().collect();
         let mut links = 0;
         while let Some(part) = todo.pop_front() {
@@ -159,7 +171,7 @@ impl View<'_> {
                 }
                 _ => real.push(part),
             }
-            if real.len() > super::DEPTH_MAX || todo.len() > super::DEPTH_MAX {
+            if real.len() > self.depth_max || todo.len() > self.depth_max {
                 return Err(refuse(&real.iter().collect::<PathBuf>(), "it is too deep"));
             }
         }

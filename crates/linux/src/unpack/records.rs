@@ -10,8 +10,6 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
-use super::HEADER_BYTES_MAX;
-
 const BLOCK: usize = 512;
 /// The name of an entry that holds the name of the next.
 const LONG_NAME: &[u8] = b"././@LongLink";
@@ -31,11 +29,13 @@ pub(super) struct Retold<R> {
     size: Option<u64>,
     /// It is no tar stream any more.
     lost: bool,
+    /// Bytes of headers that are read into memory.
+    header_bytes: u64,
 }
 
 impl<R: Read> Retold<R> {
-    pub(super) fn new(stream: R) -> Retold<R> {
-        Retold { stream, ready: Vec::new(), at: 0, left: 0, size: None, lost: false }
+    pub(super) fn new(stream: R, header_bytes: u64) -> Retold<R> {
+        Retold { stream, ready: Vec::new(), at: 0, left: 0, size: None, lost: false, header_bytes }
     }
 
     /// Reads that many bytes behind what is ready; fewer, if there are no more, and then it is lost.
@@ -62,7 +62,7 @@ impl<R: Read> Retold<R> {
             return Ok(());
         };
         let size = match kind {
-            EntryType::XHeader if size <= HEADER_BYTES_MAX => return self.records(size as usize),
+            EntryType::XHeader if size <= self.header_bytes => return self.records(size as usize),
             EntryType::XHeader
             | EntryType::XGlobalHeader
             | EntryType::GNULongName
@@ -83,7 +83,7 @@ impl<R: Read> Retold<R> {
     fn sparse_headers(&mut self) -> io::Result<()> {
         let header = Header::from_byte_slice(&self.ready);
         let mut more = header.as_gnu().is_some_and(|gnu| gnu.is_extended());
-        while more && !self.lost && self.ready.len() as u64 <= HEADER_BYTES_MAX {
+        while more && !self.lost && self.ready.len() as u64 <= self.header_bytes {
             self.fetch(BLOCK)?;
             // The byte behind the 21 pairs.
             more = self.ready.len().is_multiple_of(BLOCK) && self.ready[self.ready.len() - 8] == 1;
@@ -246,6 +246,7 @@ pub(super) fn encoded<'a>(key: &'a [u8], value: &[u8]) -> Option<(&'a [u8], Vec<
 
 #[cfg(test)]
 mod tests {
+    use super::super::Shape;
     use super::*;
 
     fn entry(kind: EntryType, name: &str, content: &[u8]) -> Vec<u8> {
@@ -272,9 +273,9 @@ mod tests {
     /// Byte by byte, too: whoever reads asks for any number.
     fn retold(bytes: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
-        Retold::new(bytes).read_to_end(&mut all).unwrap();
+        Retold::new(bytes, Shape::IMAGE.header_bytes).read_to_end(&mut all).unwrap();
         let mut one_by_one = Vec::new();
-        let mut stream = Retold::new(bytes);
+        let mut stream = Retold::new(bytes, Shape::IMAGE.header_bytes);
         let mut byte = [0];
         while stream.read(&mut byte).unwrap() == 1 {
             one_by_one.push(byte[0]);

@@ -11,12 +11,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::{HEADER_BYTES_MAX, OsStringExt, refuse};
+use super::{OsStringExt, refuse};
 use crate::archive::write_or_skip;
 
 const BLOCK: usize = 512;
 /// Digits of a number in a map.
 const DIGITS_MAX: usize = 20;
+/// Bytes of a map.
+const MAP_BYTES_MAX: u64 = 1 << 20;
 
 /// What the records of a file with holes say.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,11 +92,8 @@ impl<R: Read> Map<'_, R> {
         let mut byte = [0];
         self.stream.read_exact(&mut byte)?;
         self.read += 1;
-        if self.read as u64 > HEADER_BYTES_MAX {
-            return Err(refuse(
-                self.name,
-                &format!("its map of holes is larger than {HEADER_BYTES_MAX} bytes"),
-            ));
+        if self.read as u64 > MAP_BYTES_MAX {
+            return Err(refuse(self.name, &format!("its map of holes is larger than {MAP_BYTES_MAX} bytes")));
         }
         Ok(byte[0])
     }

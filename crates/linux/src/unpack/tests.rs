@@ -55,13 +55,17 @@ struct Stack {
     dir: tempfile::TempDir,
     count: usize,
     chain: Chain,
+    shape: Shape,
+    entries: u64,
+    deletions: bool,
 }
 
 impl Stack {
     fn new() -> Stack {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("outside"), "before").unwrap();
-        Stack { dir, count: 0, chain: Chain::new(Vec::new(), c"user.overlay.opaque") }
+        let chain = Chain::new(Vec::new(), c"user.overlay.opaque");
+        Stack { dir, count: 0, chain, shape: Shape::IMAGE, entries: 100, deletions: true }
     }
 
     fn path(&self, layer: usize, name: &str) -> PathBuf {
@@ -72,7 +76,8 @@ impl Stack {
         let root = self.path(self.count, "");
         std::fs::create_dir(&root).unwrap();
         let into: OwnedFd = File::open(&root).unwrap().into();
-        let bounds = Bounds { bytes: bytes_max, entries: 100, except: &["dev", ".door"] };
+        let (entries, shape, deletions) = (self.entries, self.shape, self.deletions);
+        let bounds = Bounds { bytes: bytes_max, entries, except: &["dev", ".door"], shape, deletions };
         let unpacked = unpack(bytes, into.as_fd(), &self.chain, Owners::Ours, bounds);
         self.count += 1;
         self.chain.push(into);
@@ -279,4 +284,61 @@ fn times_and_modes_of_directories_survive_their_contents() {
     stack.add(Stream::new().dir("d").file("d/x", "1"));
     let meta = stack.path(0, "d").metadata().unwrap();
     assert_eq!((meta.mtime(), meta.permissions().mode() & 0o7777), (1000, 0o755));
+}
+
+#[test]
+fn deep_trees_and_many_attributes_are_taken_where_they_are_allowed() {
+    // 700 deep, and 7000 bytes long: far beyond what one path may have for the kernel.
+    let names: Vec<String> = (0..700).map(|n| format!("dir-{n:05}")).collect();
+    let mut archive = Builder::new(Vec::new());
+    let attributes: Vec<(String, Vec<u8>)> =
+        (0..70).map(|n| (format!("SCHILY.xattr.user.{n:02}"), vec![b'x'])).collect();
+    for depth in 1..=names.len() {
+        let path = names[..depth].join("/") + "/";
+        let mut long = Header::new_gnu();
+        long.as_old_mut().name[..13].copy_from_slice(b"././@LongLink");
+        long.set_entry_type(EntryType::GNULongName);
+        long.set_size(path.len() as u64 + 1);
+        long.set_cksum();
+        archive.append(&long, [path.as_bytes(), b"\0"].concat().as_slice()).unwrap();
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Directory);
+        header.set_mode(0o750);
+        header.set_size(0);
+        header.set_mtime(7);
+        header.set_uid(rustix::process::geteuid().as_raw().into());
+        header.set_gid(rustix::process::getegid().as_raw().into());
+        header.set_cksum();
+        if depth == 1 {
+            archive
+                .append_pax_extensions(attributes.iter().map(|(k, v)| (k.as_str(), v.as_slice())))
+                .unwrap();
+        }
+        archive.append(&header, io::empty()).unwrap();
+    }
+    let bytes = archive.into_inner().unwrap();
+    let mut stack = Stack { entries: 1000, ..Stack::new() };
+    let refused = stack.try_add(&bytes, 1 << 30).unwrap_err().to_string();
+    assert!(refused.contains("longer than 4096 bytes"), "{refused}");
+    stack.shape = Shape::STATE;
+    assert_eq!(stack.try_add(&bytes, 1 << 30).unwrap().entries, 700);
+    // The modes come last, and reach the deepest, too.
+    let mut dir: OwnedFd = File::open(stack.path(1, "")).unwrap().into();
+    for name in &names {
+        dir = open_dir(dir.as_fd(), OsStr::new(name)).unwrap();
+        let stat = rustix::fs::fstat(&dir).unwrap();
+        assert_eq!((stat.st_mode & 0o7777, stat.st_mtime), (0o750, 7), "{name}");
+    }
+    let mut listed = vec![0; 65_536];
+    let first = File::open(stack.path(1, "dir-00000")).unwrap();
+    let listed = rustix::fs::flistxattr(&first, &mut listed[..]).unwrap();
+    assert_eq!(listed, 70 * "user.00\0".len());
+}
+
+#[test]
+fn deletions_are_refused_where_nothing_can_be_deleted() {
+    let mut stack = Stack::new();
+    stack.deletions = false;
+    let error = stack.try_add(&Stream::new().dir("a").file("a/.wh.x", "").bytes(), 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("a/.wh.x") && error.to_string().contains("deletion"), "{error}");
 }
