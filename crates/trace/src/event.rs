@@ -81,13 +81,13 @@ pub enum Event {
         /// The reason, in words.
         why: String,
     },
-    /// Events are missing here.
+    /// Events are missing here, or what they hold from here on.
     Lost {
-        /// How many.
+        /// How many. None: from here on what they hold is withheld.
         events: u64,
         /// How many bytes of payload they had.
         bytes: u64,
-        /// Why the first of them could not be written.
+        /// Why the first of them could not be written, or what they hold is not.
         why: String,
     },
     /// A writer died within a line; what there was of it was dropped.
@@ -310,6 +310,9 @@ pub struct Step {
     pub error: Option<String>,
     /// How long it took, the record not included.
     pub wall_us: u64,
+    /// When it was called, milliseconds since 1970, where no command on record says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_ms: Option<u64>,
     /// What the box was like after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StepState>,
@@ -340,6 +343,9 @@ pub struct StepState {
     /// The first of them, a JSON array; see `docs/trace-format.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Payload>,
+    /// One number for those that are not listed, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<String>,
     /// How long it took to find that out.
     pub took_us: u64,
 }
@@ -464,6 +470,7 @@ impl Step {
             end,
             error,
             wall_us: _,
+            begun_ms: _,
             state,
             no_state,
             snapshot,
@@ -480,10 +487,11 @@ impl Step {
             at_work: _,
             changed: _,
             changes: _,
+            unlisted,
             took_us: _,
         }) = state
         {
-            unless_ours(visit)(digest);
+            [digest].into_iter().chain(unlisted).for_each(&mut unless_ours(visit));
             processes.iter_mut().for_each(visit);
         }
     }

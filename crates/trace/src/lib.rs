@@ -42,10 +42,10 @@ pub use event::{
 };
 pub use hash::Hash;
 pub use line::{Line, VERSION};
-pub use lines::unified;
-pub use payload::{BlobName, Content, Payload};
+pub use lines::{unified, unified_within};
+pub use payload::{BlobName, Content, Gap, Payload};
 pub use reader::{Position, Reader};
-pub use recorder::Recorder;
+pub use recorder::{Recorder, Turn};
 pub use redaction::{PARAMETERS, Redaction, Redactor, SecretPattern};
 pub use retention::{Pruned, Retention, prune};
 pub use verify::{Bad, Report, Why, verify};

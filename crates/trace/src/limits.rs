@@ -14,10 +14,16 @@ pub const TRACE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 pub const TRACE_BYTES_RESERVE: u64 = 64 * 1024;
 /// How long an append waits for the other writers of the trace.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long an append may hold up its thread for that; most hold the lock for less. Whoever has nothing else to do waits on.
+pub const LOCK_GLANCE: Duration = Duration::from_micros(500);
 /// The longest pause between two looks at the lock.
 pub const LOCK_PAUSE_MAX: Duration = Duration::from_millis(1);
 /// A shorter secret is not looked for: it would be found everywhere, and give itself away by that.
 pub const SECRET_BYTES_MIN: usize = 4;
+/// Values that a recorder looks for. With one more it writes down no text and no content any more, and says so.
+pub const SECRETS_MAX: usize = 4096;
+/// The same for all their bytes; each takes some ten times as much to be looked for.
+pub const SECRETS_BYTES_MAX: usize = 1 << 20;
 /// A pattern of secrets, as it is written.
 pub const SECRET_PATTERN_BYTES_MAX: usize = 4 * 1024;
 /// The same made ready for use.

@@ -1,6 +1,8 @@
 //! Bytes of the box as a line carries them: short text in the line itself, everything else as the name of a
 //! blob.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Hash;
@@ -25,6 +27,19 @@ pub struct Payload {
     /// The end, if the middle is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<Content>,
+    /// Where the head was cut before it came here, in order. On the way to the writer, which looks there for parts of
+    /// secrets; never in a line.
+    #[serde(skip)]
+    pub gaps: Vec<Gap>,
+}
+
+/// A place of a text where somebody left something out before he handed it on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Where in the text the words are that stand for it; empty if there are none.
+    pub place: Range<usize>,
+    /// What follows is the rest of what was left out, and not something else.
+    pub goes_on: bool,
 }
 
 /// Where the bytes of a payload are.
@@ -66,7 +81,13 @@ impl Payload {
             redacted: 0,
             head: Content::of(head),
             tail: Content::of(tail),
+            gaps: Vec::new(),
         }
+    }
+
+    /// The same, with the places where it was cut before.
+    pub fn with_gaps(self, gaps: Vec<Gap>) -> Self {
+        Payload { gaps, ..self }
     }
 
     /// Whether bytes are missing between head and tail.

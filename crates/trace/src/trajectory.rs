@@ -32,7 +32,7 @@ mod write;
 
 pub mod limits;
 
-pub use canonical::{BUILT_IN, BuiltIn, Rules};
+pub use canonical::{BUILT_IN, BuiltIn, Rules, is_noise};
 pub use compare::{
     Aspect, Comparer, Difference, Divergence, Ignored, Place, Strictness, diff, diff_with_rules,
 };

@@ -22,7 +22,7 @@ use crate::reader::{RawLine, RawLines};
 pub struct Report {
     /// How many whole lines there are.
     pub lines: u64,
-    /// Whether the lines are what was written, and every blob is there.
+    /// Whether the lines are what was written, up to the last one, and every blob is there.
     pub ok: bool,
     /// The first line that is not what was written.
     pub first_bad: Option<Bad>,
@@ -37,6 +37,13 @@ pub struct Report {
     pub missing_named: Vec<(u64, Hash)>,
     /// The hash of the last line. Kept elsewhere, it proves later that nothing was changed or cut off.
     pub head: Option<Hash>,
+}
+
+impl Report {
+    /// Whether all that is there is what was written. If it is not ok all the same, lines may be missing at its end.
+    pub fn is_whole(&self) -> bool {
+        self.first_bad.is_none() && self.missing_blobs == 0
+    }
 }
 
 /// A line that is not what was written.
@@ -190,7 +197,7 @@ impl Check {
         if self.head.is_some_and(|head| head.seq > lines) {
             self.bad(lines + 1, Why::CutOff);
         }
-        self.report.ok = self.report.first_bad.is_none() && self.report.missing_blobs == 0;
+        self.report.ok = self.report.is_whole() && !self.report.unguarded;
         self.report
     }
 }

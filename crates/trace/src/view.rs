@@ -137,6 +137,9 @@ impl View<'_> {
                 let text = format!("box ended: {}", plain(why.as_bytes()));
                 self.row(Paint::Strong, &format!("{time}  "), &text)
             }
+            Event::Lost { events: 0, why, .. } => {
+                self.row(Paint::Bad, &format!("{time}  "), &format!("WITHHELD {}", plain(why.as_bytes())))
+            }
             Event::Lost { events, bytes, why } => {
                 let (events, bytes) = (words::grouped(*events), words::bytes(*bytes));
                 let text = format!("LOST {events} events with {bytes}: {}", plain(why.as_bytes()));

@@ -21,7 +21,7 @@ use crate::hash::Hash;
 use crate::head::{self, Head};
 use crate::limits::{LOCK_PAUSE_MAX, Limits, TRACE_BYTES_RESERVE};
 use crate::line::{self, Prefix};
-use crate::payload::{Content, Payload};
+use crate::payload::{Content, Gap, Payload};
 use crate::redaction::{Document, Edges, Redaction, Redactor};
 use crate::tail::{self, TailError};
 
@@ -74,7 +74,8 @@ struct End {
 pub struct Settled(Payload);
 
 /// An event on its way under the lock.
-struct Ready {
+#[derive(Debug)]
+pub(crate) struct Ready {
     event: Encoded,
     trace_bytes_max: u64,
 }
@@ -109,7 +110,17 @@ impl Writer {
     /// Appends an event and returns its number.
     pub fn append(&mut self, event: Event) -> Result<u64> {
         let wait = self.limits.lock_wait_max;
-        self.append_within(event, None, wait)
+        self.append_within(event, wait)
+    }
+
+    /// From now on this secret is not written down, either.
+    pub(crate) fn hide(&mut self, secret: &[u8]) {
+        self.redactor.hide(secret);
+    }
+
+    /// From now on no text and no content is written down.
+    pub(crate) fn withhold(&mut self) {
+        self.redactor.withhold();
     }
 
     /// Looks through what a step changed, and stores it. It is the slowest part of its record, and need not wait until
@@ -118,21 +129,21 @@ impl Writer {
         self.settle(Holds::Changes, changes).map(Settled)
     }
 
-    /// The same, waiting no longer than this for other writers. A step can have its changes from before.
-    pub(crate) fn append_within(
-        &mut self,
-        event: Event,
-        changes: Option<Settled>,
-        wait: Duration,
-    ) -> Result<u64> {
-        let ready = self.prepare(event, changes)?;
+    /// The same, waiting no longer than this for other writers.
+    pub(crate) fn append_within(&mut self, event: Event, wait: Duration) -> Result<u64> {
+        let ready = self.prepare(event, None)?;
+        self.append_ready(&ready, wait)
+    }
+
+    /// The same for an event that was made ready before.
+    pub(crate) fn append_ready(&mut self, ready: &Ready, wait: Duration) -> Result<u64> {
         if self.stale {
             self.reopen()?;
         }
-        match self.append_locked(&ready, wait) {
+        match self.append_locked(ready, wait) {
             Err(e) if e.kind == ErrorKind::Gone => {
                 self.reopen()?;
-                self.append_locked(&ready, wait)
+                self.append_locked(ready, wait)
             }
             Err(e) => {
                 self.stale = e.kind == ErrorKind::Io;
@@ -154,7 +165,8 @@ impl Writer {
         Ok(())
     }
 
-    fn prepare(&self, mut event: Event, changes: Option<Settled>) -> Result<Ready> {
+    /// Does all that needs no lock. A step can have its changes from before.
+    pub(crate) fn prepare(&self, mut event: Event, changes: Option<Settled>) -> Result<Ready> {
         if let Event::Unknown(event) = &event {
             let message = format!("write an event that this version does not know: {}", event.kind);
             return Err(Error::new(ErrorKind::Unwritable, message));
@@ -163,8 +175,10 @@ impl Writer {
             Event::ExecStarted(started) => Some(started.asked()),
             _ => None,
         };
+        let is_ours = matches!(event, Event::Lost { .. } | Event::BoxEnded { .. });
         event.each_text(&mut |text| {
-            if let std::borrow::Cow::Owned(redacted) = self.redactor.text(text) {
+            let redacted = if is_ours { self.redactor.own_text(text) } else { self.redactor.text(text) };
+            if let std::borrow::Cow::Owned(redacted) = redacted {
                 *text = redacted;
             }
         });
@@ -203,8 +217,10 @@ impl Writer {
             Holds::Params if !cut => self.redact_json(&mut head, Document::Theirs, &mut settled.redacted),
             Holds::Changes if !cut => self.redact_json(&mut head, Document::Ours, &mut settled.redacted),
             _ => {
-                self.redact(&mut head, Edges { end_cut: cut, start_cut: false }, &mut settled.redacted);
-                self.redact(&mut tail, Edges { start_cut: cut, end_cut: false }, &mut settled.redacted);
+                let (before, after) =
+                    (Edges { end_cut: cut, start_cut: false }, Edges { start_cut: cut, end_cut: false });
+                self.redact(&mut head, payload.gaps, before, &mut settled.redacted);
+                self.redact(&mut tail, Vec::new(), after, &mut settled.redacted);
             }
         }
         // Only what was looked through may be cut further, else a cut could hide a secret from the search.
@@ -214,10 +230,38 @@ impl Writer {
         Ok(settled)
     }
 
-    fn redact(&self, bytes: &mut Vec<u8>, edges: Edges, count: &mut u64) {
-        if let Some((redacted, found)) = self.redactor.replace(bytes, edges) {
-            *bytes = redacted;
-            *count += found;
+    /// Looks through a text that others may have cut before: at each of their cuts there may be a part of a secret.
+    fn redact(&self, text: &mut Vec<u8>, mut gaps: Vec<Gap>, edges: Edges, count: &mut u64) {
+        gaps.extend(cut_lines(text));
+        gaps.sort_by_key(|gap| gap.place.start);
+        if gaps.is_empty() {
+            if let Some((redacted, found)) = self.redactor.replace(text, edges) {
+                *text = redacted;
+                *count += found;
+            }
+            return;
+        }
+        let mut out = Vec::with_capacity(text.len());
+        let (mut done, mut start_cut) = (0, edges.start_cut);
+        for Gap { place, goes_on } in gaps {
+            let (Some(piece), Some(words)) = (text.get(done..place.start), text.get(place.clone())) else {
+                continue;
+            };
+            self.redact_piece(piece, Edges { start_cut, end_cut: true }, &mut out, count);
+            out.extend_from_slice(words);
+            (done, start_cut) = (place.end, goes_on);
+        }
+        self.redact_piece(&text[done..], Edges { start_cut, ..edges }, &mut out, count);
+        *text = out;
+    }
+
+    fn redact_piece(&self, piece: &[u8], edges: Edges, out: &mut Vec<u8>, count: &mut u64) {
+        match self.redactor.replace(piece, edges) {
+            Some((redacted, found)) => {
+                out.extend_from_slice(&redacted);
+                *count += found;
+            }
+            None => out.extend_from_slice(piece),
         }
     }
 
@@ -374,6 +418,7 @@ fn write_once(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// An event, as a line holds it.
+#[derive(Debug)]
 struct Encoded {
     version: u32,
     json: Vec<u8>,
@@ -396,6 +441,31 @@ fn in_memory(content: Option<Content>) -> Result<Vec<u8>> {
             Err(Error::new(ErrorKind::Unwritable, message))
         }
     }
+}
+
+/// What `search` writes at the end of a line of which it shows the beginning: this, how long it is, and the rest.
+const LINE_CUT: (&str, &str) = (" [… ", " bytes]");
+
+/// Where lines of a text end that are not all there.
+fn cut_lines(text: &[u8]) -> Vec<Gap> {
+    let (words, end) = (LINE_CUT.0.as_bytes(), LINE_CUT.1.as_bytes());
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    // Looked for by the first byte of the dots, which most texts do not have at all.
+    while let Some(found) = text[next..].iter().position(|byte| *byte == words[2]) {
+        let start = (next + found).saturating_sub(2);
+        next += found + 1;
+        if !text[start..].starts_with(words) {
+            continue;
+        }
+        let from = start + words.len();
+        let line = text[from..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let count = line.strip_suffix(end).unwrap_or(b"x");
+        if count.iter().all(u8::is_ascii_digit) {
+            gaps.push(Gap { place: start..from + line.len(), goes_on: false });
+        }
+    }
+    gaps
 }
 
 /// Cuts head and tail to `bytes_max` together, and returns how much was cut.

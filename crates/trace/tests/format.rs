@@ -286,6 +286,7 @@ fn version_2_has_steps_and_is_a_trajectory() {
     assert_eq!(tools, [None, tool("file_edit"), tool("file_read"), None, None]);
     assert_eq!(versions, [2; 5]);
     // A reset undid the first four.
+    assert_eq!(steps.lines(), [13], "where it began, and not its place");
     let (trajectory, notes) = steps.finish();
     assert_eq!((trajectory.steps.len(), notes.len()), (1, 1));
     let state = trajectory.steps[0].observed.state.as_ref().unwrap();

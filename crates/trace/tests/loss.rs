@@ -136,8 +136,13 @@ fn a_payload_beyond_its_bound_keeps_head_and_tail() {
     writer.append(Event::Stdin { exec: 1, payload }).unwrap();
     let Event::Stdin { payload, .. } = &home.events()[0] else { panic!() };
     let text = |text: &str| Some(glasshouse_trace::Content::Text(text.to_owned()));
-    let expected =
-        Payload { bytes_total: 20, bytes_cut: 10, redacted: 0, head: text("01234"), tail: text("fghij") };
+    let expected = Payload {
+        bytes_total: 20,
+        bytes_cut: 10,
+        head: text("01234"),
+        tail: text("fghij"),
+        ..Payload::default()
+    };
     assert_eq!(*payload, expected);
     assert!(payload.truncated());
 }

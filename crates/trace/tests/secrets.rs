@@ -7,10 +7,11 @@ mod home;
 use std::fs;
 
 use glasshouse_protocol::Program;
-use glasshouse_trace::limits::Limits;
+use glasshouse_trace::limits::{Limits, SECRETS_BYTES_MAX, SECRETS_MAX};
 use glasshouse_trace::trajectory::{FromTrace, Text, UNREADABLE};
 use glasshouse_trace::{
-    ChangeKind, Event, ExecStarted, FileChange, FileFacts, Payload, Reader, Settings, Step, StepState, Writer,
+    ChangeKind, Event, ExecStarted, FileChange, FileFacts, Gap, Payload, Reader, Recorder, Settings, Step,
+    StepState, Writer,
 };
 use home::{Home, ended, one_of_each_version};
 use proptest::prelude::*;
@@ -255,6 +256,36 @@ fn what_is_hidden_in_json_leaves_json() {
 }
 
 #[test]
+fn parts_of_a_secret_at_the_cuts_of_others_are_on_no_record() {
+    let secret = "k9-Xw3rT7qLm2Zp5Vb8Nd4Hs6Jf1Gc0Ya";
+    let home = Home::new();
+    let mut writer = Writer::open(home.settings_hiding(&[secret.as_bytes()])).unwrap();
+    let (head, tail) = secret.split_at(secret.len() / 2);
+    let words = "\n[99 bytes were left out here]\n";
+    let text = format!("before {head}{words}{tail} after");
+    let at = "before ".len() + head.len();
+    let gaps = vec![Gap { place: at..at + words.len(), goes_on: true }];
+    let end = vec![Gap { place: at..at, goes_on: false }];
+    let step = Step {
+        step: 1,
+        output: Some(Payload::whole(text).with_gaps(gaps)),
+        stderr: Some(Payload::whole(format!("before {head}")).with_gaps(end)),
+        ..Step::default()
+    };
+    writer.append(Event::Step(Box::new(step))).unwrap();
+    let lines = format!("a:1:{head} [… 1234 bytes]\nb:2:{head} [… 99 bytes]");
+    writer.append(Event::Results { exec: 1, payload: Payload::whole(lines) }).unwrap();
+    // A place that is none is none.
+    let wrong = vec![Gap { place: 5..500, goes_on: true }];
+    writer.append(Event::Results { exec: 2, payload: Payload::whole("a text").with_gaps(wrong) }).unwrap();
+    assert_clean(&home, &[head.as_bytes(), tail.as_bytes()]);
+    let kept: String = home.files().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    for text in ["left out here", "a:1:[redacted] [… 1234 bytes]", "a text", " after"] {
+        assert!(kept.contains(text), "{text}: {kept}");
+    }
+}
+
+#[test]
 fn a_list_that_cannot_be_read_spoils_only_its_step() {
     let home = Home::new();
     let limits = Limits { payload_bytes_max: 100, ..Limits::default() };
@@ -269,4 +300,76 @@ fn a_list_that_cannot_be_read_spoils_only_its_step() {
     assert_eq!((notes.len(), step.params.len()), (2, 0));
     assert!(step.extra.contains_key(UNREADABLE), "{step:?}");
     assert_eq!(step.observed.state.as_ref().unwrap().changes_cut, 1);
+}
+
+#[test]
+fn a_secret_that_is_told_later_is_hidden_from_there_on() {
+    let home = Home::new();
+    let mut recorder = home.recorder();
+    recorder.hide([SECRET.as_bytes(), b"first-one"].into_iter());
+    recorder.record(ended(1, SECRET.as_bytes(), b"first-one")).unwrap();
+    recorder.hide([b"another-one".as_slice(), SECRET.as_bytes()].into_iter());
+    recorder.record(ended(2, b"first-one another-one", SECRET.as_bytes())).unwrap();
+    assert_clean(&home, &[SECRET.as_bytes(), b"first-one", b"another-one"]);
+}
+
+/// A recorder that has as many secrets as it can look for.
+fn at_its_limit(home: &Home) -> (Recorder, Vec<String>) {
+    let mut recorder = home.recorder();
+    let secrets: Vec<String> = (0..SECRETS_MAX).map(|n| format!("secret-{n}-x")).collect();
+    recorder.hide(secrets.iter().map(String::as_bytes));
+    (recorder, secrets)
+}
+
+#[test]
+fn as_many_secrets_as_there_is_room_for_are_hidden() {
+    let home = Home::new();
+    let (mut recorder, secrets) = at_its_limit(&home);
+    // Those that are known, and those that nobody would look for, take no room.
+    recorder.hide(secrets.iter().map(String::as_bytes).chain([b"abc".as_slice()]));
+    let ends = [0, SECRETS_MAX / 2, SECRETS_MAX - 1].map(|n| secrets[n].as_bytes());
+    recorder.record(ended(1, &ends.join(&b' '), b"plain")).unwrap();
+    let [Event::ExecEnded { stdout, stderr, .. }] = &home.events()[..] else { panic!("one event") };
+    assert_eq!(stdout.redacted, 3);
+    assert_eq!(stderr.redacted, 0);
+}
+
+#[test]
+fn with_more_secrets_than_can_be_looked_for_the_record_withholds_what_it_cannot_look_through() {
+    let home = Home::new();
+    let (mut recorder, secrets) = at_its_limit(&home);
+    recorder.hide([SECRET.as_bytes()].into_iter());
+    let text = format!("plain {} {SECRET}", secrets[7]);
+    // What these two say is nothing of a box's.
+    let is_ours = |event: &Event| matches!(event, Event::Lost { .. } | Event::BoxEnded { .. });
+    for event in one_of_each_version(&text).into_iter().filter(|event| !is_ours(event)) {
+        recorder.record(event);
+    }
+    recorder.record(Event::BoxEnded { why: "destroyed".to_owned() }).unwrap();
+    drop(recorder);
+    assert_clean(&home, &[b"plain".as_slice(), secrets[7].as_bytes(), SECRET.as_bytes()]);
+    let events = home.events();
+    let Event::Lost { events: 0, bytes: 0, why } = &events[0] else { panic!("{:?}", events[0]) };
+    assert!(why.contains("withheld") && why.contains("4096"), "{why}");
+    // Once, and what is ours is still told.
+    let told = |event: &&Event| matches!(event, Event::Lost { why, .. } if why.contains("withheld"));
+    assert_eq!(events.iter().filter(told).count(), 1);
+    assert_eq!(events.last(), Some(&Event::BoxEnded { why: "destroyed".to_owned() }));
+    assert!(home.verify().ok);
+}
+
+#[test]
+fn few_secrets_that_are_large_reach_the_limit_too() {
+    let home = Home::new();
+    let mut recorder = home.recorder();
+    let large = |letter: u8| vec![letter; SECRETS_BYTES_MAX / 2];
+    recorder.hide([large(b'a').as_slice(), &large(b'b')].into_iter());
+    recorder.record(ended(1, b"plain", b"")).unwrap();
+    recorder.hide([b"one more".as_slice()].into_iter());
+    recorder.record(ended(2, b"plain", b"")).unwrap();
+    let redacted = home.events().into_iter().filter_map(|event| match event {
+        Event::ExecEnded { stdout, .. } => Some(stdout.redacted),
+        _ => None,
+    });
+    assert_eq!(redacted.collect::<Vec<u64>>(), [0, 1]);
 }

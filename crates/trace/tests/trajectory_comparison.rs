@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod home;
+
 use std::slice;
 
 use glasshouse_protocol::{Exit, Killer, NotStarted};
 use glasshouse_trace::trajectory::{
-    Aspect, Change, Comparer, Difference, FileChange, Observed, Rule, StateAfter, Step, Strictness, Text,
-    Trajectory, diff,
+    Aspect, Change, Comparer, Difference, FileChange, FromTrace, Observed, Rule, StateAfter, Step,
+    Strictness, Text, Trajectory, diff,
 };
+use glasshouse_trace::{Event, Payload, Reader, StepState, Writer};
+use home::Home;
 
 fn output(text: &str) -> Observed {
     Observed { output: Some(text.into()), ..Observed::default() }
@@ -80,6 +84,39 @@ fn what_one_side_did_not_record_is_not_compared() {
         (Observed { stderr: Some("x".into()), ..output("x") }, output("x")),
     ] {
         assert_eq!(aspects(&old, &new), []);
+    }
+}
+
+/// The steps of a record of these events.
+fn recorded(events: impl IntoIterator<Item = Event>) -> Vec<Step> {
+    let home = Home::new();
+    let mut writer = Writer::open(home.settings_hiding(&[])).unwrap();
+    for event in events {
+        writer.append(event).unwrap();
+    }
+    let reader = Reader::open(&home.dir(), &home.blobs()).unwrap();
+    let mut steps = FromTrace::new(reader.blobs());
+    reader.for_each(|line| steps.feed(&line.unwrap()).unwrap());
+    steps.finish().0.steps
+}
+
+#[test]
+fn a_tool_that_said_nothing_beside_its_answer_is_compared_with_one_that_did() {
+    let called = |stderr: Option<&str>| {
+        let step = glasshouse_trace::Step {
+            step: 1,
+            tool: Some("shell".into()),
+            output: Some(Payload::whole("x")),
+            stderr: stderr.map(Payload::whole),
+            ..glasshouse_trace::Step::default()
+        };
+        recorded([Event::Step(Box::new(step))]).remove(0).observed
+    };
+    // Older records leave it out.
+    for silent in [None, Some("")] {
+        assert_eq!(aspects(&called(silent), &called(Some("odd"))), [Aspect::Stderr]);
+        assert_eq!(aspects(&called(Some("odd")), &called(silent)), [Aspect::Stderr]);
+        assert_eq!(aspects(&called(silent), &called(Some(""))), []);
     }
 }
 
@@ -364,4 +401,88 @@ fn after_an_index_of_gits_the_lists_of_changes_decide() {
     check(4, &[index("c", 0o640)], &[], false);
     check(5, &[file("/a", "b")], &[file("/a", "c")], true);
     check(6, &[index("d", 0o644)], &[], true);
+}
+
+#[test]
+fn what_is_not_listed_counts_by_one_number_beside_noise() {
+    let index = |text: &str| FileChange { path: "/w/.git/index".to_owned(), ..file("", text) };
+    let many = |digest: &str, unlisted: Option<&str>, noise: &str| {
+        let mut observed = state(digest, &[index(noise), file("/w/a", "a")]);
+        let after = observed.state.as_mut().unwrap();
+        (after.changes_cut, after.unlisted) = (7, unlisted.map(str::to_owned));
+        observed
+    };
+    let old = many("d1", Some("n1"), "i1");
+    assert_eq!(aspects(&old, &many("d2", Some("n1"), "i2")), []);
+    assert_eq!(aspects(&old, &many("d2", Some("n2"), "i2")), [Aspect::Files]);
+    // Older records do not say it: all that is known is that something differs.
+    assert_eq!(aspects(&old, &many("d2", None, "i2")), [Aspect::Files]);
+    assert_eq!(aspects(&many("d1", None, "i1"), &many("d2", None, "i2")), [Aspect::Files]);
+    // Without noise, digests decide.
+    assert_eq!(aspects(&old, &many("d2", Some("n1"), "i1")), [Aspect::Files]);
+}
+
+/// A step on record that was called then, or when it was looked at.
+fn looked_at(digest: &str, begun_ms: Option<u64>) -> Event {
+    let state = StepState { digest: digest.to_owned(), ..StepState::default() };
+    let step = glasshouse_trace::Step {
+        tool: Some("shell".into()),
+        begun_ms,
+        state: Some(state),
+        ..glasshouse_trace::Step::default()
+    };
+    Event::Step(Box::new(step))
+}
+
+#[test]
+fn steps_that_were_under_way_at_once_are_known_by_their_times() {
+    let overlapped = |second: Option<u64>| -> Vec<bool> {
+        let steps = recorded([looked_at("a", None), looked_at("b", second), looked_at("c", None)]);
+        steps.iter().map(|step| step.observed.state.as_ref().unwrap().overlapped).collect()
+    };
+    assert_eq!(overlapped(None), [false, false, false]);
+    assert_eq!(overlapped(Some(1)), [true, true, false]);
+}
+
+#[test]
+fn files_and_processes_of_steps_that_others_overlapped_are_not_compared_and_that_is_told() {
+    let mut old = state("a", &[file("/w/f1", "1"), file("/w/f2", "2")]);
+    let after = old.state.as_mut().unwrap();
+    (after.overlapped, after.processes) = (true, Some(vec!["sleep 0.2".to_owned()]));
+    let new = state("b", &[file("/w/f1", "1")]);
+    for (old, new) in [(&old, &new), (&new, &old)] {
+        let (differences, ignored) = compared(Strictness::Normal, old, new);
+        assert_eq!((differences.len(), ignored), (0, vec![("overlapping-steps".to_owned(), 1)]));
+    }
+    assert!(!compared(Strictness::Strict, &old, &new).0.is_empty());
+    // What they led to is: with the next step.
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    assert_eq!(comparer.observed(1, &old, &new), None);
+    assert!(comparer.observed(2, &state("c", &[]), &state("d", &[])).is_some());
+    // But for noise that one of them has written.
+    let index = FileChange { path: "/w/.git/index".to_owned(), ..file("", "i") };
+    old.state.as_mut().unwrap().changes.push(index);
+    let mut comparer = Comparer::new(Strictness::Normal, &[]).unwrap();
+    assert_eq!(comparer.observed(1, &old, &new), None);
+    assert_eq!(comparer.observed(2, &state("c", &[]), &state("d", &[])), None);
+}
+
+#[test]
+fn what_a_tool_left_out_and_processes_that_are_not_told_are_told_as_not_compared() {
+    let told = |strictness: Strictness, seen: &Observed, rule: &str| {
+        let (differences, ignored) = compared(strictness, seen, seen);
+        assert_eq!((differences.len(), ignored), (0, vec![(rule.to_owned(), 1)]));
+    };
+    let cut = output("xx\n[400 bytes were left out here]\nyy\n");
+    let many = left(&["sleep 1", "and 3 more"], false);
+    let long = left(&[&"x".repeat(256)], false);
+    for strictness in [Strictness::Strict, Strictness::Normal] {
+        told(strictness, &cut, "output-not-on-record");
+        told(strictness, &many, "processes-not-on-record");
+        told(strictness, &long, "processes-not-on-record");
+        let other = left(&["sleep 1", "and 4 more"], false);
+        assert!(!compared(strictness, &many, &other).0.is_empty());
+        let few = left(&["sleep 1", "and more"], false);
+        assert!(compared(strictness, &few, &few).1.is_empty());
+    }
 }

@@ -254,6 +254,7 @@ fn events_of_the_openhands_sdk_are_paired_by_their_actions_and_calls() {
 #[test]
 fn each_call_of_an_atif_turn_is_a_step() {
     let trajectory = one("atif-v1.4.json");
+    assert!(trajectory.steps[0].observed.mixed, "who else writes it does not say which stream it was");
     let steps = &trajectory.steps;
     assert_eq!((&steps[0].params["metric"], &steps[1].params["metric"]), (&json!("price"), &json!("volume")));
     assert_eq!(

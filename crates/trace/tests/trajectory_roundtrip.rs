@@ -77,16 +77,21 @@ fn change() -> impl Strategy<Value = FileChange> {
 }
 
 fn state() -> impl Strategy<Value = StateAfter> {
-    let left = (of(vec(words(), 0..3)), any::<bool>());
-    (words(), any::<bool>(), vec(change(), 0..3), 0..3u64, left, of(words())).prop_map(
-        |(digest, racy, changes, changes_cut, (processes, at_work), snapshot)| StateAfter {
-            digest,
-            racy,
-            changes,
-            changes_cut,
-            processes,
-            at_work,
-            snapshot,
+    let left = (of(vec(words(), 0..3)), any::<bool>(), any::<bool>());
+    let unlisted = (0..3u64, of(words()));
+    (words(), any::<bool>(), vec(change(), 0..3), unlisted, left, of(words())).prop_map(
+        |(digest, racy, changes, (changes_cut, unlisted), (processes, at_work, overlapped), snapshot)| {
+            StateAfter {
+                digest,
+                racy,
+                changes,
+                changes_cut,
+                unlisted,
+                processes,
+                at_work,
+                overlapped,
+                snapshot,
+            }
         },
     )
 }
@@ -208,6 +213,13 @@ fn told(format: Format, trajectory: &Trajectory) -> Value {
     let task = trajectory.task.clone().unwrap_or_default();
     let outcome = trajectory.outcome.clone().unwrap_or_default();
     let steps = |told: &dyn Fn(&Step) -> Value| trajectory.steps.iter().map(told).collect::<Vec<_>>();
+    // Where a format has one text for both streams, stderr stands behind stdout.
+    let both = |step: &Step| {
+        let stderr = step.observed.stderr.as_ref().filter(|_| !step.observed.mixed);
+        let stderr = stderr.map_or(&[][..], Text::bytes);
+        let output = step.observed.output.as_ref();
+        output.map(|output| String::from_utf8_lossy(&[output.bytes(), stderr].concat()).into_owned())
+    };
     let plain = |step: &Step| json!([step.tool, step.params, lossy(&step.observed.output)]);
     let codes = |step: &Step| json!([step.observed.exit_code, step.observed.error]);
     let about = |step: &Step| json!([step.thought, step.time_ms]);
@@ -246,7 +258,7 @@ fn told(format: Format, trajectory: &Trajectory) -> Value {
         Format::SweAgent => json!([
             [trajectory.model, task.id, task.description, task.repo, task.commit],
             [outcome.status, outcome.submission],
-            steps(&|step| json!([step.thought, lossy(&step.observed.output), step.duration_us])),
+            steps(&|step| json!([step.thought, both(step), step.duration_us])),
         ]),
         Format::OpenHands => json!([
             task.description,
@@ -254,7 +266,7 @@ fn told(format: Format, trajectory: &Trajectory) -> Value {
                 // An error is told where there is no output, and -1 is no exit code there.
                 let error = step.observed.error.clone().filter(|_| step.observed.output.is_none());
                 let code = step.observed.exit_code.filter(|code| *code != -1);
-                json!([step.thought, step.time_ms, lossy(&step.observed.output), error, code])
+                json!([step.thought, step.time_ms, both(step), error, code])
             }),
         ]),
         Format::Glasshouse | Format::Atif => serde_json::to_value(trajectory).unwrap(),
@@ -300,7 +312,13 @@ proptest! {
             let (_, found) = read_one(&bytes[..], Some(format)).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             let (before, after) = (without_empty(trajectory.clone()), without_empty(found.trajectory));
-            prop_assert_eq!(told(format, &before), told(format, &after), "{} {}", format, text);
+            let mut written = before.clone();
+            for (wrote, read) in written.steps.iter_mut().zip(&after.steps) {
+                // What is read as one stream alone was written as that.
+                wrote.observed.stderr = wrote.observed.stderr.take().filter(|_| read.observed.mixed);
+            }
+            let written = if format == Format::Atif || format == Format::Glasshouse { &before } else { &written };
+            prop_assert_eq!(told(format, written), told(format, &after), "{} {}", format, text);
             if matches!(format, Format::Glasshouse | Format::Atif) {
                 prop_assert_eq!(losses, [], "{}", text);
             }

@@ -54,6 +54,9 @@ impl Redactor {
     /// A document with the matches replaced, and how many there were; nothing if there were none. What is no JSON is
     /// taken for plain bytes.
     pub(crate) fn replace_in_json(&self, text: &[u8], of: Document) -> Option<(Vec<u8>, u64)> {
+        if self.withholds {
+            return (!text.is_empty()).then(|| (emptied(text).to_vec(), 1));
+        }
         let plain = self.replace(text, Edges::default());
         // Escapes are looked through in plain bytes too, but a pattern can be about the beginning of a text.
         if plain.is_none() && self.patterns.is_empty() {
@@ -118,8 +121,7 @@ impl Redactor {
     /// Whether something lies across the borders of texts.
     fn spans(&self, text: &[u8]) -> bool {
         // Only of a secret that was named are the borders known; all else was looked for in every text.
-        let named = Redactor { patterns: Vec::new(), shapes: false, ..self.clone() };
-        named.find(text, Edges::default()).into_iter().any(|range| text[range].contains(&b'"'))
+        self.find_named(text, Edges::default()).into_iter().any(|range| text[range].contains(&b'"'))
     }
 }
 

@@ -38,8 +38,9 @@ pub(super) struct Scratch {
     next: Vec<usize>,
 }
 
-/// Adds the spellings of a secret.
-pub(super) fn spellings(secret: &[u8], needles: &mut Vec<Needle>) {
+/// The spellings of a secret.
+pub(super) fn spellings(secret: &[u8]) -> Vec<Needle> {
+    let mut needles = Vec::new();
     let mut add = |needle: Needle| {
         if !needles.contains(&needle) {
             needles.push(needle);
@@ -53,6 +54,7 @@ pub(super) fn spellings(secret: &[u8], needles: &mut Vec<Needle>) {
             add(Needle { bytes: base64_within(secret, offset, alphabet), fold_case: false, skip: b"\r\n" });
         }
     }
+    needles
 }
 
 /// The characters that a secret `offset` bytes behind a multiple of three surely has in base64. Those at its

@@ -212,6 +212,12 @@ static COMPILED: LazyLock<Vec<Option<Regex>>> = LazyLock::new(|| {
     BUILT_IN.iter().map(|rule| Regex::new(&ascii(rule.pattern)).ok()).collect()
 });
 
+/// Whether all that a file holds is noise by its path, unless somebody says otherwise.
+pub fn is_noise(path: &str) -> bool {
+    static RULES: LazyLock<Option<Rules>> = LazyLock::new(|| Rules::new(&[]).ok());
+    RULES.as_ref().is_some_and(|rules| rules.of_file(path).is_some())
+}
+
 impl Rules {
     /// No rules at all: every byte counts.
     pub fn none() -> Self {

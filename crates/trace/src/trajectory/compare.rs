@@ -3,7 +3,7 @@
 //! What one side did not record is not compared. Texts are compared without their noise ([`Rules`]). Files are the
 //! same if the digests of the whole state are; if not, the lists of changes say which file differs. A file whose
 //! text differs by noise alone, or all of which is noise, is overlooked, and from then on digests prove nothing any more, so
-//! the lists decide.
+//! the lists decide, with one number for what is too much to be listed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::canonical::{Canonical, Rules};
 use super::difference::{bytes, clipped, unified};
 use super::limits::{DIFF_LINE_BYTES_MAX, DIFFERENCES_MAX};
 use super::model::{Change, FileChange, Observed, Rule, StateAfter, Step, Trajectory};
-use super::record::is_gap;
+use super::record::{is_cut_process, is_gap};
 use super::text::Text;
 use crate::Result;
 
@@ -212,6 +212,10 @@ impl Comparer {
             self.texts(&text(expected), &text(actual), &at(Aspect::Error), found);
         }
         if let (Some(expected), Some(actual)) = (&expected.state, &actual.state) {
+            if (expected.overlapped || actual.overlapped) && self.strictness != Strictness::Strict {
+                self.overlapped(step, expected, actual);
+                return;
+            }
             self.files(step, expected, actual, found);
             self.processes(expected, actual, &at(Aspect::Processes), found);
         }
@@ -228,6 +232,22 @@ impl Comparer {
         }
     }
 
+    /// A step that others overlapped was looked at while these were somewhere in what they did: whose changes are found with
+    /// it is a matter of chance. What all of them led to is compared with the next step.
+    fn overlapped(&mut self, step: u64, expected: &StateAfter, actual: &StateAfter) {
+        let seen = |state: &StateAfter| (state.digest.clone(), state.processes.clone());
+        if seen(expected) != seen(actual) {
+            let at = Spot { step, what: Aspect::Files, path: None };
+            self.set_aside(OVERLAPPED, at.place(1, &expected.digest, &actual.digest));
+            // Where one of them has written what is noise, digests differ from now on for that.
+            let mut changes = expected.changes.iter().chain(&actual.changes);
+            let noisy = changes.any(|change| self.noise(change).is_some());
+            self.drifted |= noisy;
+        }
+        self.remember(expected);
+        self.remember(actual);
+    }
+
     fn processes(&mut self, expected: &StateAfter, actual: &StateAfter, at: &Spot, found: &mut Differences) {
         let text = |state: &StateAfter| {
             let mut lines: Vec<&str> = state.processes.as_ref()?.iter().map(String::as_str).collect();
@@ -240,6 +260,11 @@ impl Comparer {
                 self.set_aside(AT_WORK, at.place(1, &old, &new));
             }
             return;
+        }
+        // However strictly all else is compared: nobody knows the rest.
+        let cut = |text: &str| text.lines().find(|line| is_cut_process(line)).map(str::to_owned);
+        if let (Some(old), Some(new)) = (cut(&old), cut(&new)) {
+            self.set_aside(PROCESSES_NOT_ON_RECORD, at.place(1, &old, &new));
         }
         self.texts(&old.into(), &new.into(), at, found);
     }
@@ -380,7 +405,10 @@ impl Comparer {
             return;
         }
         let now: u64 = self.ignored.iter().map(|ignored| ignored.count).sum();
-        let whole = expected.changes_cut == 0 && actual.changes_cut == 0;
+        // What is not listed is the same if one number says so of all of it.
+        let whole = expected.changes_cut == actual.changes_cut
+            && (expected.changes_cut == 0
+                || expected.unlisted.is_some() && expected.unlisted == actual.unlisted);
         self.drifted |= now > ignored;
         let racy = expected.racy || actual.racy;
         if racy && whole && self.strictness != Strictness::Strict {
@@ -521,11 +549,17 @@ fn both(first: &[Rule], second: &[Rule]) -> Vec<Rule> {
 /// The name under which digests are ignored that were taken while something changed.
 const RACY: &str = "racy-digests";
 
+/// The name under which files and processes are ignored of a step that others overlapped.
+const OVERLAPPED: &str = "overlapping-steps";
+
 /// The name under which processes are ignored of which some were still at work when they were listed.
 const AT_WORK: &str = "processes-at-work";
 
 /// The name under which the middle of an output is told that is too long to be on record.
 const NOT_ON_RECORD: &str = "output-not-on-record";
+
+/// The same of processes: those beyond the first, and what is too long of their command lines.
+const PROCESSES_NOT_ON_RECORD: &str = "processes-not-on-record";
 
 /// The name under which the last of an output is ignored that was cut at its limit.
 const LIMITED: &str = "output-limit";

@@ -38,7 +38,10 @@ pub(crate) fn unified(expected: &str, actual: &str) -> String {
 }
 
 fn hunks(before: &str, after: &str, start: usize, out: &mut Shown) {
-    let diff = TextDiff::from_lines(before, after);
+    // A carriage return alone ends no line, as where the lines are counted.
+    let before: Vec<&str> = before.split_inclusive('\n').collect();
+    let after: Vec<&str> = after.split_inclusive('\n').collect();
+    let diff = TextDiff::from_slices(&before, &after);
     for group in diff.grouped_ops(CONTEXT) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let range = |first: usize, last: usize| match last - first {
@@ -137,6 +140,7 @@ mod tests {
         assert_eq!(unified("", "a\n"), "@@ -0,0 +1 @@\n+a\n");
         assert_eq!(unified("a\n", ""), "@@ -1 +0,0 @@\n-a\n");
         assert_eq!(unified("a\na\n", "a\n"), "@@ -1,2 +1 @@\n a\n-a\n");
+        assert_eq!(unified("x\ry\nz\n", "x\rw\nz\n"), "@@ -1,2 +1,2 @@\n-x\ry\n+x\rw\n z\n");
     }
 
     #[test]

@@ -15,8 +15,9 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::model::{Rule, Trajectory};
+use super::model::{Observed, Rule, Trajectory};
 use super::problem::Problems;
+use super::text::Text;
 use super::time;
 
 pub(crate) use openhands_sdk::{Older, is_event as is_sdk_event};
@@ -152,6 +153,15 @@ pub(crate) fn native_document(trajectory: &Trajectory, indented: bool) -> Vec<u8
     let mut bytes = written.unwrap_or_default();
     bytes.push(b'\n');
     bytes
+}
+
+/// What was seen of a step, for formats that have one text for both streams: their readers take it as such.
+fn both_streams(observed: &Observed) -> Option<String> {
+    let output = observed.output.as_ref()?;
+    match observed.stderr.as_ref().filter(|_| !observed.mixed) {
+        Some(stderr) => Some(Text::of([output.bytes(), stderr.bytes()].concat()).lossy()),
+        None => Some(output.lossy()),
+    }
 }
 
 /// Where formats trim what they record, space at both ends means nothing.

@@ -106,6 +106,7 @@ impl Step {
                 at_work: state.at_work,
                 changed: state.changes.len() as u64 + state.changes_cut,
                 changes,
+                unlisted: state.unlisted.clone(),
                 took_us: 0,
             }
         });

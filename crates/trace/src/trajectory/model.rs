@@ -199,12 +199,18 @@ pub struct StateAfter {
     /// How many further changes are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub changes_cut: u64,
+    /// One number for those. Nothing whose content is noise by its path is among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<String>,
     /// The processes that were left running, by their command lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<String>>,
     /// Some of them were still at work: who is left, and what they have written by then, is a matter of chance.
     #[serde(default, skip_serializing_if = "is_false")]
     pub at_work: bool,
+    /// Another step was under way while it was, so that what this one did cannot be told from what that one did.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub overlapped: bool,
     /// The snapshot that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,

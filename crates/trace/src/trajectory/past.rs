@@ -22,8 +22,19 @@ struct Node {
     step: Step,
     /// Its number on record; 0 if it has none.
     number: u64,
+    /// The line of the record at which it began.
+    line: u64,
     before: Option<usize>,
     root: usize,
+}
+
+/// Where a step is on record.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OnRecord {
+    /// Its number; 0 if it has none.
+    pub(super) number: u64,
+    /// The line at which it began.
+    pub(super) line: u64,
 }
 
 /// What a line begins with.
@@ -59,9 +70,10 @@ impl Past {
     }
 
     /// A step was done where the box is. What to call it here.
-    pub(super) fn push(&mut self, step: Step, number: u64) -> usize {
+    pub(super) fn push(&mut self, step: Step, on_record: OnRecord) -> usize {
+        let OnRecord { number, line } = on_record;
         let before = self.line.last().copied();
-        self.nodes.push(Node { step, number, before, root: self.root });
+        self.nodes.push(Node { step, number, line, before, root: self.root });
         self.line.push(self.nodes.len() - 1);
         self.nodes.len() - 1
     }
@@ -103,6 +115,11 @@ impl Past {
         self.line.iter().map(|&at| self.nodes[at].number).collect()
     }
 
+    /// The lines of the record at which the steps of the line began.
+    pub(super) fn lines(&self) -> Vec<u64> {
+        self.line.iter().map(|&at| self.nodes[at].line).collect()
+    }
+
     /// The box is in the state after this step; 0 is what it began with. Whether there is such a step.
     pub(super) fn go_to(&mut self, number: u64) -> bool {
         if number == 0 {
@@ -142,6 +159,10 @@ mod tests {
         Step { tool: tool.to_owned(), ..Step::default() }
     }
 
+    fn numbered(number: u64) -> OnRecord {
+        OnRecord { number, line: 10 * number }
+    }
+
     fn check(past: Past, expected: &str) {
         let (_, steps) = past.into_line();
         assert_eq!(steps.iter().map(|step| step.tool.as_str()).collect::<String>(), expected);
@@ -151,7 +172,7 @@ mod tests {
     fn past() -> Past {
         let mut past = Past::default();
         for (tool, number) in [("a", 1), ("b", 2), ("c", 3)] {
-            past.push(step(tool), number);
+            past.push(step(tool), numbered(number));
         }
         past
     }
@@ -160,10 +181,11 @@ mod tests {
     fn a_box_goes_back_and_forth_between_its_steps() {
         let mut past = past();
         assert!(past.go_to(1));
-        past.push(step("d"), 4);
+        past.push(step("d"), numbered(4));
         assert!(past.go_to(3));
-        past.push(step("e"), 5);
+        past.push(step("e"), numbered(5));
         assert_eq!(past.undone(), 1);
+        assert_eq!(past.lines(), [10, 20, 30, 50]);
         check(past, "abce");
     }
 
@@ -178,7 +200,7 @@ mod tests {
     fn lines_remember_what_they_begin_with() {
         let mut past = past();
         past.begin(Root { snapshot: Some("s".to_owned()), ..Root::default() });
-        past.push(step("x"), 4);
+        past.push(step("x"), numbered(4));
         assert!(past.go_to(2));
         assert_eq!(past.root().snapshot, None);
         assert!(past.go_to(4));

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::imported;
 use super::model::{Base, Change, FileChange, Observed, Profile, StateAfter, Step, Task, Trajectory};
-use super::past::{Past, Root};
+use super::past::{OnRecord, Past, Root};
 use super::text::Text;
 use crate::blobs::Blobs;
 use crate::changes::{ChangeKind, FileChange as Recorded, FileFacts};
@@ -34,6 +34,8 @@ pub struct FromTrace {
     cut_off: BTreeSet<u64>,
     /// Where commands in the background are among the steps.
     background: BTreeMap<u64, usize>,
+    /// Where steps are that were looked at, and when that was done, in that order.
+    looked_at: Vec<(usize, u64)>,
     /// The last code that ran in each context.
     runs: BTreeMap<String, Run>,
     notes: Vec<String>,
@@ -89,6 +91,8 @@ struct Run {
 
 struct Open {
     started: ExecStarted,
+    /// The line that says so.
+    line: u64,
     time_ms: u64,
     stdin: Option<Text>,
     /// How much of it is not on record.
@@ -112,6 +116,7 @@ impl FromTrace {
             open: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             background: BTreeMap::new(),
+            looked_at: Vec::new(),
             runs: BTreeMap::new(),
             notes: Vec::new(),
             before: Before::default(),
@@ -128,6 +133,12 @@ impl FromTrace {
     /// The last step that led to where the box is.
     pub fn last(&self) -> Option<&Step> {
         self.past.last()
+    }
+
+    /// The lines of the record at which the steps began that led to where the box is. A step of a record is not found by its
+    /// place among those: others may have been undone before it.
+    pub fn lines(&self) -> Vec<u64> {
+        self.past.lines()
     }
 
     /// All of it, and what could not be said in it.
@@ -161,7 +172,7 @@ impl FromTrace {
         match &line.event {
             Event::BoxCreated(created) => self.created(created),
             Event::Base(base) => self.base(base),
-            Event::ExecStarted(started) => self.started(line.time_ms, started),
+            Event::ExecStarted(started) => self.started(line, started),
             Event::Stdin { exec, payload } => {
                 let text = self.text(payload)?;
                 if let Some(open) = self.open.get_mut(exec) {
@@ -173,8 +184,9 @@ impl FromTrace {
                 self.ended(*exec, report, stdout, stderr)?;
                 self.run_ended(line.time_ms, *exec);
             }
-            Event::Step(step) => self.step(line.time_ms, step)?,
+            Event::Step(step) => self.step(line, step)?,
             Event::State { what, snapshot, step, .. } => self.state(what, snapshot.as_deref(), *step),
+            Event::Lost { events: 0, why, .. } => self.notes.push(why.clone()),
             Event::Lost { events, .. } => {
                 self.notes.push(format!("{events} events are missing in the record"))
             }
@@ -235,9 +247,11 @@ impl FromTrace {
         });
     }
 
-    fn started(&mut self, time_ms: u64, started: &ExecStarted) {
+    fn started(&mut self, line: &Line, started: &ExecStarted) {
+        let time_ms = line.time_ms;
         let mut open = Open {
             started: started.clone(),
+            line: line.seq,
             time_ms,
             stdin: None,
             stdin_bytes_cut: 0,
@@ -253,7 +267,8 @@ impl FromTrace {
         }
         if started.background {
             // It is a step as soon as it runs; how it ends is no part of it.
-            let at = self.past.push(open.step(Observed::default()), 0);
+            let on_record = OnRecord { number: 0, line: open.line };
+            let at = self.past.push(open.step(Observed::default()), on_record);
             self.background.insert(started.exec, at);
             open.at = Some(at);
         }
@@ -318,22 +333,27 @@ impl FromTrace {
         if open.at.is_none() {
             let mut step = open.step(observed);
             step.duration_us = Some(report.wall_us);
-            open.at = Some(self.past.push(step, 0));
+            open.at = Some(self.past.push(step, OnRecord { number: 0, line: open.line }));
             self.open.insert(exec, open);
         }
         Ok(())
     }
 
-    fn step(&mut self, time_ms: u64, step: &event::Step) -> Result<()> {
+    fn step(&mut self, line: &Line, step: &event::Step) -> Result<()> {
+        let time_ms = line.time_ms;
         if step.exec.is_some_and(|exec| self.cut_off.remove(&exec)) {
             return Ok(());
         }
         let state = step.state.as_ref().map(|state| self.after(step.step, state, step.snapshot.as_deref()));
         let open = step.exec.and_then(|exec| self.open.remove(&exec));
         let at = open.as_ref().and_then(|open| open.at);
+        let begun = open.map(|open| open.time_ms);
         let Some(tool) = &step.tool else {
-            if let Some(seen) = at.and_then(|at| self.past.number(at, step.step)) {
+            if let Some(at) = at
+                && let Some(seen) = self.past.number(at, step.step)
+            {
                 seen.observed.state = state;
+                self.looked_at(at, begun.unwrap_or(time_ms), time_ms);
             }
             return Ok(());
         };
@@ -357,16 +377,18 @@ impl FromTrace {
             extra.insert(REDACTED.to_owned(), json!(true));
         }
         let text = |payload: &Option<Payload>| payload.as_ref().map(|payload| self.text(payload)).transpose();
+        // Older records leave out what is empty. Who had an answer on record had both parts of it.
+        let no_stderr = || (step.output.is_some() && !self.is_imported).then(|| Text::from(""));
         let observed = Observed {
             output: text(&step.output)?,
-            stderr: text(&step.stderr)?,
+            stderr: text(&step.stderr)?.or_else(no_stderr),
             exit_code: step.exit_code,
             error: step.error.clone(),
             end: step.end.clone(),
             state,
             ..Observed::default()
         };
-        let begun = open.map_or(time_ms.saturating_sub(step.wall_us / 1000), |open| open.time_ms);
+        let begun = begun.unwrap_or(time_ms.saturating_sub(step.wall_us / 1000));
         let step_of = Step {
             tool: tool.clone(),
             params,
@@ -376,12 +398,35 @@ impl FromTrace {
             extra,
             ..Step::default()
         };
-        match at {
-            None => drop(self.past.push(step_of, step.step)),
+        let at = match at {
+            None => self.past.push(step_of, OnRecord { number: step.step, line: line.seq }),
             // It was run by the tool.
-            Some(at) => self.past.become_part(at, |ran| step_of.having_run(ran), step.step),
-        }
+            Some(at) => {
+                self.past.become_part(at, |ran| step_of.having_run(ran), step.step);
+                at
+            }
+        };
+        self.looked_at(at, step.begun_ms.map_or(begun, |called| called.min(begun)), time_ms);
         Ok(())
+    }
+
+    /// A step was looked at. Those that were looked at while it was under way overlap with it, and it with them.
+    fn looked_at(&mut self, at: usize, begun_ms: u64, now_ms: u64) {
+        if self.is_imported {
+            // When its lines were written says nothing of when its steps were done.
+            return;
+        }
+        let meanwhile = self.looked_at.iter().rev().take_while(|(_, then_ms)| *then_ms > begun_ms);
+        let mut overlapping: Vec<usize> = meanwhile.map(|(other, _)| *other).collect();
+        if !overlapping.is_empty() {
+            overlapping.push(at);
+        }
+        for at in overlapping {
+            if let Some(state) = self.past.step(at).and_then(|step| step.observed.state.as_mut()) {
+                state.overlapped = true;
+            }
+        }
+        self.looked_at.push((at, now_ms));
     }
 
     /// The box is in the state after an earlier step, or in one that no step led to.
@@ -397,6 +442,7 @@ impl FromTrace {
         }
         self.cut_off.extend(std::mem::take(&mut self.open).into_keys());
         self.background.clear();
+        self.looked_at.clear();
         self.runs.clear();
         self.before = Before::default();
         if step.is_some_and(|step| self.past.go_to(step)) {
@@ -456,8 +502,10 @@ impl FromTrace {
             racy: state.racy,
             changes: changes.into_iter().map(change_of).collect(),
             changes_cut,
+            unlisted: state.unlisted.clone(),
             processes: Some(state.processes.clone()),
             at_work: state.at_work,
+            overlapped: false,
             snapshot: snapshot.map(str::to_owned),
         }
     }
@@ -543,9 +591,21 @@ const INTERRUPT_LATE_MS: u64 = 1000;
 /// What stands in a text where something is not on record, behind how much it is.
 const GAP: &str = " bytes are not on record]";
 
+/// The same in what a tool answers, which it has cut itself.
+const LEFT_OUT: &str = " bytes were left out here]";
+
 /// Whether a line says that something is not on record there.
 pub(super) fn is_gap(line: &str) -> bool {
-    line.starts_with('[') && line.trim_end().ends_with(GAP)
+    line.starts_with('[') && [GAP, LEFT_OUT].iter().any(|words| line.trim_end().ends_with(*words))
+}
+
+/// Bytes of a process's command line that are told at the most.
+const PROCESS_BYTES_MAX: usize = 256;
+
+/// Whether a line of a list of processes says that not all of them is told, or is one that is not all there.
+pub(super) fn is_cut_process(line: &str) -> bool {
+    let count = line.strip_prefix("and ").and_then(|rest| rest.strip_suffix(" more"));
+    line.len() >= PROCESS_BYTES_MAX || count.is_some_and(|count| count.parse::<u64>().is_ok())
 }
 
 /// Whether a value says more than its absence.

@@ -118,6 +118,7 @@ impl Page<'_> {
                 self.flush(None, &time)?;
                 self.note("state", &time, &format!("box ended: {why}"))
             }
+            Event::Lost { events: 0, why, .. } => self.note("bad", &time, &format!("WITHHELD {why}")),
             Event::Lost { events, bytes, why } => {
                 let text =
                     format!("LOST {} events with {}: {why}", words::grouped(*events), words::bytes(*bytes));

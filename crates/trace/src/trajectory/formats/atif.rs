@@ -221,6 +221,7 @@ fn decode_call(call: &mut Fields, result: Option<Fields>) -> Step {
         }
         ours
     });
+    let is_ours = ours.is_some();
     let mut step = ours.and_then(|ours| Step::deserialize(ours).ok()).unwrap_or_default();
     step.tool = tool;
     step.params = call.object("arguments").unwrap_or_default();
@@ -237,6 +238,8 @@ fn decode_call(call: &mut Fields, result: Option<Fields>) -> Step {
         }
         // Bytes that are no text are with ours.
         step.observed.output = step.observed.output.or(text.map(Text::Text));
+        // Nobody else says what of it was written where.
+        step.observed.mixed |= !is_ours && step.observed.output.is_some();
     }
     step.extra.insert(RESULT.to_owned(), Value::Object(result.rest()));
     step
@@ -449,6 +452,13 @@ fn our_step(step: &Step, continues: bool, about: &Fields) -> Map<String, Value> 
     map.remove("params");
     if map.get("observed").and_then(Value::as_object).is_some_and(Map::is_empty) {
         map.remove("observed");
+    }
+    // Where nothing of ours is said, an output is read as both streams.
+    match step.observed.mixed {
+        _ if step.observed.output.is_none() => {}
+        true if map == object(Ok(json!({ "observed": { "mixed": true } }))) => map.clear(),
+        false if map.is_empty() => map = object(Ok(json!({ "observed": { "mixed": false } }))),
+        _ => {}
     }
     map
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde_json::{Map, Value, json};
 
 use super::command::command_of;
-use super::{Format, take_time, time_text, trimmed};
+use super::{Format, both_streams, take_time, time_text, trimmed};
 use crate::trajectory::fields::{Fields, Object, keep, kept};
 use crate::trajectory::model::{Observed, Step, Task, Trajectory};
 use crate::trajectory::problem::Problems;
@@ -281,7 +281,13 @@ fn encode_result(step: &Step, action: &str, mut kept: Fields) -> Value {
         (None, Some(error)) => ("error".to_owned(), Some(error.clone())),
         (output, _) => {
             let kind = if action == MCP { "mcp" } else { action };
-            (kept.text("observation").unwrap_or_else(|| kind.to_owned()), output.as_ref().map(Text::lossy))
+            let kind = kept.text("observation").unwrap_or_else(|| kind.to_owned());
+            // Only of a command does it hold both streams.
+            let content = match kind == "run" {
+                true => both_streams(observed),
+                false => output.as_ref().map(Text::lossy),
+            };
+            (kind, content)
         }
     };
     kept.take("observation");

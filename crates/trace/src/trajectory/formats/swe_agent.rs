@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::command::{command_of, line_of};
-use super::{Format, seconds, take_seconds, trimmed};
+use super::{Format, both_streams, seconds, take_seconds, trimmed};
 use crate::trajectory::fields::{Fields, Object, keep, kept};
 use crate::trajectory::json;
 use crate::trajectory::model::{Observed, Outcome, Step, Task, Trajectory};
@@ -234,7 +234,7 @@ fn encode_step(step: &Step) -> Value {
     let time = seconds(&mut kept, "execution_time", step.duration_us);
     Object::default()
         .with("action", action)
-        .with("observation", step.observed.output.as_ref().map(Text::lossy))
+        .with("observation", both_streams(&step.observed))
         .with("thought", step.thought.as_deref().unwrap_or_default())
         .maybe("execution_time", time)
         .and(kept)
