@@ -170,6 +170,8 @@ struct Agent {
     landlock: Option<Ruleset>,
     filter: Option<Program>,
     oom_events: Option<OwnedFd>,
+    /// How often the kernel had killed for memory when something was last started.
+    oom_kills: u64,
     pids_events: Option<OwnedFd>,
     memory_peak: Option<OwnedFd>,
     held: Vec<Option<OwnedFd>>,
@@ -283,6 +285,7 @@ impl Agent {
             landlock,
             filter,
             oom_events: oom_events.or(fds.take(FdRole::OomEvents)),
+            oom_kills: 0,
             pids_events: pids_events.or(fds.take(FdRole::PidsEvents)),
             memory_peak: memory_peak.or(fds.take(FdRole::MemoryPeak)),
             held: Vec::new(),

@@ -24,17 +24,22 @@
 //! driver does when it would listen; and a driver that is between two runs does not. Node.js may lose a signal, and may die
 //! of one; its driver is told `interrupt N` as well, listens in a thread of its own, and stays deaf to the signal. `glass-kernel`
 //! is told nothing else: its kernel is in a group of its own, and is told as its kernelspec says. A program that Bash or Node.js
-//! starts in just that moment does not hear of it, and they wait for it: so it is said again until it has helped. Python may be
-//! just about to wait, and then does not look before that is over; it is told again until it says `heard N`, for code that has heard
-//! it may be clearing up.
+//! starts in just that moment does not hear of it, and they wait for it: so it is said again until it has helped, to the interpreter
+//! and to those of its children that were no programs yet when it was said before. The others have heard it, and may be clearing
+//! up. Python may be just about to wait, and then does not look before that is over; it is told again until it says `heard N`.
 //!
 //! For a run, the driver is given pipes for stdin, stdout, stderr and results, and the code, and puts the first three where
 //! its own are. So what C code and programs write that it starts comes as well, as it is written, and belongs to the run
 //! that it came from. Python and `glass-kernel` take descriptors from the line. Others cannot: they are told a directory in `/dev/shm`,
-//! which is no part of the box's files, with pipes that have names until the run has begun.
+//! which is no part of the box's files, with pipes that have names until the run has begun. Their code is in a file in memory that
+//! is their stdin when they are started: names take no room there, but code does, and that may be full.
 
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -55,13 +60,16 @@ use crate::track::Mark;
 const NOISE_BYTES: usize = 4096;
 /// Characters of what a driver says of its own end.
 const WHY_CHARS_MAX: usize = 500;
+/// What a terminal says.
+const INTERRUPT: i32 = rustix::process::Signal::INT.as_raw();
 /// How long code is given to end before it is interrupted again, and how often it is.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(300);
 const INTERRUPTS_MAX: u32 = 50;
 /// The same for Python, whose code may have put its own handler where the driver's was, which then cannot say that it has heard.
 const INTERRUPTS_MAX_PYTHON: u32 = 3;
-/// Where the pipes of a run have names, where they need them.
+/// Where the pipes of a run have names, where they need them, and how many names are tried for them beside the usual one.
 const NAMED_DIR: &str = "/dev/shm";
+const NAMES_TRIED: u32 = 8;
 
 /// The directory in which `glass-kernel`, being this process, tells its kernel where to listen, until that has answered.
 pub fn connection_dir(pid: u32) -> PathBuf {
@@ -119,6 +127,8 @@ pub(crate) struct Process {
     pub(crate) line: OwnedFd,
     /// Whom we have to be to make files of its user's.
     ids: Option<(u32, u32)>,
+    /// Where it reads the code of each run, if it cannot be passed a descriptor of it.
+    pub(crate) code: Option<File>,
     /// It does not compute itself: its only child does.
     pub(crate) has_kernel: bool,
     /// It has closed the line: when it has to have ended, and what is said of it if it has not.
@@ -135,6 +145,16 @@ pub(crate) struct Process {
     interrupt_due: bool,
     /// When that is interrupted again, and how often yet.
     again: Option<(Instant, u32)>,
+    /// Those of its children that have been told.
+    told: Vec<Fork>,
+}
+
+/// A child of an interpreter's, or of what it has forked for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fork {
+    pid: i32,
+    /// It is another program by now. Until then, a signal may be lost on it.
+    is_program: bool,
 }
 
 /// A word of a driver's.
@@ -173,8 +193,8 @@ impl Drop for Named {
     }
 }
 
-/// stdin, stdout, stderr, results, code.
-const NAMES: [&str; 5] = ["0", "1", "2", "3", "code"];
+/// stdin, stdout, stderr, results.
+const NAMES: [&str; 4] = ["0", "1", "2", "3"];
 
 impl Context {
     pub(crate) fn info(&self) -> ContextInfo {
@@ -223,7 +243,7 @@ impl Context {
         let (State::Busy(exec), Some(process)) = (&self.state, self.process.as_mut()) else { return };
         let Some((_, left)) = process.again.filter(|(at, _)| *at <= now) else { return };
         process.again = (left > 1).then_some((now + INTERRUPT_AGAIN, left - 1));
-        let _ = process.interrupt(*exec, self.spec.language);
+        let _ = process.interrupt_again(*exec, self.spec.language);
     }
 
     /// The next moment at which something has to be done about it.
@@ -274,6 +294,18 @@ pub(crate) fn command(spec: &ContextSpec) -> (ExecSpec, String) {
         ..ExecSpec::default()
     };
     (spec, driver)
+}
+
+/// A file for the code of an interpreter that is to have it as its stdin.
+pub(crate) fn code_file(language: Language) -> io::Result<Option<File>> {
+    match language {
+        Language::Python | Language::Jupyter => Ok(None),
+        Language::Javascript | Language::Typescript | Language::Bash => in_memory().map(Some),
+    }
+}
+
+fn in_memory() -> io::Result<File> {
+    Ok(File::from(memfd_create("code", MemfdFlags::CLOEXEC)?))
 }
 
 /// What is said of code that is a whole program, to drivers that can wait for what it has begun.
@@ -342,14 +374,15 @@ impl Process {
     ) -> Process {
         let (pid, noise) = (child.pid, Some(noise));
         let (ends_by, closed, inbox, named) = (None, false, Vec::new(), None);
-        let (begun, interrupt_due, again) = (false, false, None);
-        let has_kernel = false;
+        let (begun, interrupt_due, again, told) = (false, false, None, Vec::new());
+        let (code, has_kernel) = (None, false);
         Process {
             pid,
             child,
             mark,
             line,
             ids,
+            code,
             has_kernel,
             ends_by,
             closed,
@@ -359,6 +392,7 @@ impl Process {
             begun,
             interrupt_due,
             again,
+            told,
         }
     }
 
@@ -421,8 +455,8 @@ impl Process {
         let (stdout, their_stdout) = output_pipe()?;
         let (stderr, their_stderr) = output_pipe()?;
         let (results, their_results) = output_pipe()?;
-        let file = std::fs::File::from(memfd_create("code", MemfdFlags::CLOEXEC)?);
-        std::os::unix::fs::FileExt::write_all_at(&file, code.code.as_bytes(), 0)?;
+        let file = in_memory()?;
+        file.write_all_at(code.code.as_bytes(), 0)?;
         let fds = [&their_stdin, &their_stdout, &their_stderr, &their_results].map(AsFd::as_fd);
         let fds = [fds[0], fds[1], fds[2], fds[3], file.as_fd()];
         let word = format!("run {exec}{}\n", whole(code));
@@ -432,11 +466,13 @@ impl Process {
 
     /// By names. Done as the interpreter's user, whose they are.
     fn name(&mut self, exec: u64, code: &Code, fed: bool) -> io::Result<Ends> {
-        let dir = PathBuf::from(NAMED_DIR).join(format!(".glasshouse-{}-{exec}", std::process::id()));
-        mkdir(&dir, Mode::from_raw_mode(0o700))?;
+        if let Some(file) = &self.code {
+            file.set_len(0)?;
+            file.write_all_at(code.code.as_bytes(), 0)?;
+        }
+        let dir = make_dir(exec)?;
         let mut named = Named { dir: dir.clone(), ids: self.ids, _kept: Vec::new() };
         let path = |n: usize| dir.join(NAMES[n]);
-        std::fs::write(path(4), &code.code)?;
         let end = |n: usize, flags: OFlags| {
             open(path(n), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         };
@@ -483,14 +519,55 @@ impl Process {
             self.interrupt_due = true;
             return Ok(());
         }
-        if !matches!(language, Language::Python | Language::Bash) {
-            let word = format!("interrupt {exec}\n");
-            descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[])?;
-        }
+        self.say_interrupt(exec, language)?;
         if language == Language::Jupyter {
             return Ok(());
         }
-        process::signal_group(self.pid, rustix::process::Signal::INT.as_raw())
+        // Before it is said: whoever becomes a program meanwhile may have lost it.
+        self.told = self.forks().unwrap_or_default();
+        self.told.retain(|fork| fork.is_program);
+        process::signal_group(self.pid, INTERRUPT)
+    }
+
+    /// The same for those that cannot have heard it yet.
+    fn interrupt_again(&mut self, exec: u64, language: Language) -> io::Result<()> {
+        let Some(forks) = self.forks().filter(|_| self.begun) else { return self.interrupt(exec, language) };
+        self.say_interrupt(exec, language)?;
+        for fork in forks.into_iter().filter(|fork| !self.told.contains(fork)).collect::<Vec<_>>() {
+            self.told.push(fork);
+            // What has left the group is told nothing there either, and what is gone need not be.
+            let pid = rustix::process::Pid::from_raw(fork.pid);
+            if rustix::process::getpgid(pid).is_ok_and(|group| group.as_raw_pid() == self.pid) {
+                process::signal_pid(fork.pid, INTERRUPT)?;
+            }
+        }
+        self.child.signal(INTERRUPT)
+    }
+
+    /// Tells it on the line, if its driver listens there for that.
+    fn say_interrupt(&self, exec: u64, language: Language) -> io::Result<()> {
+        if matches!(language, Language::Python | Language::Bash) {
+            return Ok(());
+        }
+        let word = format!("interrupt {exec}\n");
+        descriptor::send_with_fds(self.line.as_fd(), word.as_bytes(), &[]).map(drop)
+    }
+
+    /// What it has started, and what it has forked for itself has started. What is no program yet has its own words.
+    fn forks(&self) -> Option<Vec<Fork>> {
+        let words = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let own = words(self.pid);
+        let (mut found, mut looked_at) = (children(self.pid)?, 0);
+        let mut forks = Vec::new();
+        while let Some(&pid) = found.get(looked_at) {
+            let is_program = words(pid) != own;
+            forks.push(Fork { pid, is_program });
+            if !is_program {
+                found.extend(children(pid).unwrap_or_default());
+            }
+            looked_at += 1;
+        }
+        Some(forks)
     }
 
     /// It is there: what it says from now on belongs to runs, unless a kernel says that for it. Then it has only last words.
@@ -532,12 +609,31 @@ impl Process {
 
     /// The processes that do its work.
     fn computing(&self) -> impl Iterator<Item = i32> {
-        let pid = self.pid;
-        let children = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok();
-        let kernel = self.has_kernel.then(children).flatten();
-        let kernel = kernel.and_then(|children| children.split_whitespace().next()?.parse().ok());
-        [pid].into_iter().chain(kernel)
+        let kernel = self.has_kernel.then(|| children(self.pid)).flatten();
+        [self.pid].into_iter().chain(kernel.and_then(|children| children.first().copied()))
     }
+}
+
+/// The children of a process's first thread, where the kernel tells them.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Some(children.split_whitespace().filter_map(|child| child.parse().ok()).collect())
+}
+
+/// Makes a directory for the pipes of a run. If the box has its name already, on purpose or not, the run has one that nobody
+/// can know.
+fn make_dir(exec: u64) -> io::Result<PathBuf> {
+    let usual = std::iter::once(std::process::id().to_string());
+    let unknown = (0..NAMES_TRIED).map(|_| format!("{:016x}", RandomState::new().build_hasher().finish()));
+    for name in usual.chain(unknown) {
+        let dir = PathBuf::from(NAMED_DIR).join(format!(".glasshouse-{name}-{exec}"));
+        match mkdir(&dir, Mode::from_raw_mode(0o700)) {
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+            Ok(()) => return Ok(dir),
+        }
+    }
+    Err(rustix::io::Errno::EXIST.into())
 }
 
 impl Word {

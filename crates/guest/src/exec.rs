@@ -47,6 +47,8 @@ pub(crate) struct Exec {
     pub(crate) id: u64,
     command: Vec<String>,
     label: Option<String>,
+    /// Values of its own environment. Whoever puts its end on record has to know what must not get there.
+    pub(crate) secrets: Vec<String>,
     pub(crate) background: bool,
     /// Work of our own (a tree as tar): no command of the caller's.
     pub(crate) hidden: bool,
@@ -109,6 +111,26 @@ pub(crate) struct Stdin {
 pub(crate) struct Output {
     pub(crate) fd: OwnedFd,
     pub(crate) watched: bool,
+    /// Bytes that were there when the main process was found to be gone, and were not read yet. Unknown before that.
+    owed: Option<u64>,
+}
+
+impl Output {
+    fn new(fd: OwnedFd) -> Output {
+        Output { fd, watched: false, owed: None }
+    }
+
+    /// Whether something may still be in there that the main process wrote itself. What others write after it does not count: they
+    /// could go on for ever.
+    pub(crate) fn is_owed(&mut self) -> bool {
+        // Where the kernel cannot say, it is no pipe; one read more is all that it gets.
+        *self.owed.get_or_insert_with(|| rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)) > 0
+    }
+
+    /// So many bytes were read.
+    pub(crate) fn was_read(&mut self, bytes: usize) {
+        self.owed = self.owed.map(|owed| owed.saturating_sub(bytes as u64));
+    }
 }
 
 /// Somebody who reads the command's output.
@@ -264,6 +286,7 @@ impl Exec {
             id,
             command: shown(&spec.program),
             label: spec.label.clone(),
+            secrets: spec.env.iter().map(|(_, value)| value.clone()).collect(),
             background: spec.background,
             hidden: false,
             started: now,
@@ -271,7 +294,7 @@ impl Exec {
             pid: worker.pid,
             process,
             stdin,
-            outputs: ends.outputs.map(|fd| fd.map(|fd| Output { fd, watched: false })),
+            outputs: ends.outputs.map(|fd| fd.map(Output::new)),
             terminal: ends.terminal,
             log: Log::new(kept.min(KEPT_OUTPUT_BYTES_MAX), 2 * WINDOW_BYTES as usize),
             readers: Vec::new(),
@@ -351,7 +374,9 @@ impl Exec {
         if self.report.is_some() {
             return None;
         }
-        let drain = if self.may_read() { self.drain_until } else { None };
+        let owes = |output: &Output| output.owed != Some(0);
+        let waits = !self.may_read() && self.outputs.iter().flatten().any(owes);
+        let drain = self.drain_until.filter(|_| !waits);
         [self.deadline.filter(|_| self.cause.is_none()), self.kill_at, drain].into_iter().flatten().min()
     }
 

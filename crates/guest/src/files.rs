@@ -24,6 +24,9 @@ use glasshouse_protocol::{Failure, FailureKind, FileKind, FileOp, FileResult, Fi
 
 /// Files whose size says nothing (those of /proc) are read up to here.
 const SIZELESS_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// How the paths of callers are resolved: a link of /proc into a process's own descriptors is not followed. What the guest holds lies
+/// outside of the box, and a command could have put such a link anywhere.
+const INSIDE: ResolveFlags = ResolveFlags::NO_MAGICLINKS;
 /// Links followed at the end of a path that is written.
 const LINKS_MAX: usize = 40;
 
@@ -58,7 +61,7 @@ pub(crate) fn perform(op: FileOp, cwd: &str) -> Result<Outcome> {
     let done = |bytes| Ok(Outcome::Done(FileResult::Done { bytes }));
     match op {
         FileOp::Read { path, offset, length } => {
-            Download::open(&full(cwd, &path)?, offset, length).map(Outcome::Download)
+            Download::open(&file_name("read", cwd, &path)?, offset, length).map(Outcome::Download)
         }
         FileOp::Write { path, mode, parents } => {
             let path = file_name("write", cwd, &path)?;
@@ -150,19 +153,18 @@ fn work(op: &FileOp) -> io::Result<()> {
     let named = |path: &str, e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
     match op {
         FileOp::TarOut { path } => {
-            archive::pack(path.as_ref(), Bits::Permissions, io::stdout().lock()).map_err(|e| named(path, e))
+            archive::pack(path.as_ref(), INSIDE, Bits::Permissions, io::stdout().lock())
+                .map_err(|e| named(path, e))
         }
         FileOp::TarIn { path } => {
             make_dirs(path, 0o755).map_err(|failure| io::Error::other(failure.message))?;
-            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = openat(CWD, path.as_str(), flags, Mode::empty()).map_err(|e| named(path, e.into()))?;
+            let dir =
+                open_inside(path, OFlags::DIRECTORY, Mode::empty()).map_err(|e| named(path, e.into()))?;
             archive::unpack(io::stdin().lock(), dir.as_fd()).map(|_| ())
         }
         FileOp::Remove { path, .. } => {
-            let (dir, name) = self::named(path).map_err(|e| named(path, e.into()))?;
-            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-            statat(CWD, path.as_str(), AtFlags::SYMLINK_NOFOLLOW).map_err(|e| named(path, e.into()))?;
-            let dir = openat(CWD, dir, flags, Mode::empty()).map_err(|e| named(dir, e.into()))?;
+            let (dir, name) = parent(path).map_err(|e| named(path, e.into()))?;
+            statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| named(path, e.into()))?;
             tree::remove(dir.as_fd(), name).map_err(|e| named(path, e))
         }
         _ => Err(io::Error::other("this is no work for a worker")),
@@ -243,19 +245,22 @@ fn full(cwd: &str, path: &str) -> Result<String> {
     })
 }
 
-/// The same for a path that a file is to be at: one that ends like a directory's name says something else.
+/// The same for a path that a file is at, or is to be: one that ends like a directory's name says something else. This is
+/// asked before directories above it are made.
 fn file_name(verb: &str, cwd: &str, path: &str) -> Result<String> {
-    if path.ends_with('/') {
-        let message = format!("cannot {verb} {path}: a path that ends in `/` is a directory's, not a file's");
-        return Err(Failure { kind: FailureKind::WrongKind, message });
-    }
-    full(cwd, path)
+    let full = full(cwd, path)?;
+    let end = match path.rsplit('/').next() {
+        Some("") => "/",
+        Some(end @ ("." | "..")) => end,
+        _ => return Ok(full),
+    };
+    let message = format!("cannot {verb} {path}: a path that ends in `{end}` is a directory's, not a file's");
+    Err(Failure { kind: FailureKind::WrongKind, message })
 }
 
-/// Opens a path of the box. A link of /proc into a process's own descriptors is not followed: what the guest holds lies
-/// outside of the box, and a command could have put such a link anywhere.
+/// Opens a path of the box.
 fn open_inside(path: &str, flags: OFlags, mode: Mode) -> std::result::Result<OwnedFd, Errno> {
-    resolve::open(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
+    resolve::open(CWD, path, flags | OFlags::CLOEXEC, mode, INSIDE)
 }
 
 /// The directory that holds the last name of a path, and that name.
@@ -348,6 +353,7 @@ fn describe(name: &[u8], stat: &Stat, target: Option<CString>) -> FileStat {
 
 /// One page: the `limit` smallest names after `after`, found in one pass that holds no more than those.
 fn list(path: &str, after: Option<&str>, limit: usize) -> Result<ListPage> {
+    let after = after.map(place_of);
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let dir = told("list", path, open_inside(path, flags, Mode::empty()))?;
     let mut names = std::collections::BTreeSet::new();
@@ -355,7 +361,7 @@ fn list(path: &str, after: Option<&str>, limit: usize) -> Result<ListPage> {
     for entry in told("list", path, Dir::read_from(&dir))? {
         let entry = told("list", path, entry)?;
         let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || after.is_some_and(|after| name <= after.as_bytes()) {
+        if matches!(name, b"." | b"..") || after.as_deref().is_some_and(|after| name <= after) {
             continue;
         }
         names.insert(entry.file_name().to_owned());
@@ -374,8 +380,25 @@ fn list(path: &str, after: Option<&str>, limit: usize) -> Result<ListPage> {
             Some(describe(name.to_bytes(), &stat, target))
         })
         .collect();
-    let next = names.last().filter(|_| more).map(|name| name.to_string_lossy().into_owned());
+    let next = names.last().filter(|_| more).map(|name| place_after(name.to_bytes()));
     Ok(ListPage { entries, next })
+}
+
+/// Where the next page of a list begins, in words: a name, or, of one that is no text, a slash, which no name has, and its bytes. A
+/// name that is only nearly the right one could lead to the same page again.
+fn place_after(name: &[u8]) -> String {
+    match std::str::from_utf8(name) {
+        Ok(name) => name.to_owned(),
+        Err(_) => name.iter().fold("/".to_owned(), |place, byte| place + &format!("{byte:02x}")),
+    }
+}
+
+/// The name that was told so.
+fn place_of(place: &str) -> Vec<u8> {
+    let byte =
+        |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let told = place.strip_prefix('/').and_then(|told| told.as_bytes().chunks(2).map(byte).collect());
+    told.unwrap_or_else(|| place.as_bytes().to_vec())
 }
 
 /// A file that is being read.
@@ -454,6 +477,8 @@ struct Replacement {
 #[derive(Debug)]
 pub(crate) struct Upload {
     file: std::fs::File,
+    /// Who puts it in its place.
+    user: Option<(u32, u32)>,
     replaces: Option<Replacement>,
     written: u64,
     /// What the client may still send.
@@ -461,6 +486,12 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
+    /// As this user it is put in its place, or taken away again.
+    pub(crate) fn by(mut self, user: Option<(u32, u32)>) -> Upload {
+        self.user = user;
+        self
+    }
+
     fn replace(path: String, mode: Option<u32>) -> Result<Upload> {
         let path = follow_links(path)?;
         let (dir, name) = told("write", &path, parent(&path))?;
@@ -483,7 +514,7 @@ impl Upload {
             }
         };
         let replaces = Some(Replacement { dir, temporary, name: name.to_owned() });
-        let upload = Upload { file: file.into(), replaces, written: 0, credit: STDIN_CREDIT };
+        let upload = Upload { file: file.into(), user: None, replaces, written: 0, credit: STDIN_CREDIT };
         if let Some(old) = &old {
             // Whose it was it stays, as if it had been written over. Who may not give files away has a file of his own then.
             let owner = (Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
@@ -503,7 +534,7 @@ impl Upload {
         let file = told("append to", path, open_inside(path, flags, Mode::from_raw_mode(0o644)))?;
         let stat = told("append to", path, fs::fstat(&file))?;
         check_regular("append to", path, &stat)?;
-        Ok(Upload { file: file.into(), replaces: None, written: 0, credit: STDIN_CREDIT })
+        Ok(Upload { file: file.into(), user: None, replaces: None, written: 0, credit: STDIN_CREDIT })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -519,12 +550,12 @@ impl Upload {
 
     /// Puts the file in its place.
     pub(crate) fn finish(mut self) -> Result<u64> {
-        if let Some(it) = self.replaces.take()
-            && let Err(e) = fs::renameat(&it.dir, it.temporary.as_str(), &it.dir, it.name.as_str())
-        {
-            let _ = fs::unlinkat(&it.dir, it.temporary.as_str(), AtFlags::empty());
-            return told("write", &it.name, Err(e));
+        if let Some(it) = &self.replaces {
+            let put = || fs::renameat(&it.dir, it.temporary.as_str(), &it.dir, it.name.as_str());
+            let put = as_user(self.user, put).unwrap_or(Err(Errno::PERM));
+            told("write", &it.name, put)?;
         }
+        self.replaces = None;
         Ok(self.written)
     }
 }
@@ -532,7 +563,8 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(it) = &self.replaces {
-            let _ = fs::unlinkat(&it.dir, it.temporary.as_str(), AtFlags::empty());
+            let remove = || fs::unlinkat(&it.dir, it.temporary.as_str(), AtFlags::empty());
+            let _ = as_user(self.user, remove);
         }
     }
 }

@@ -7,6 +7,9 @@ use super::*;
 /// The version from which on hosts know of code. Older ones are not told of it: they would not understand the rest either.
 const CODE_SINCE: u32 = 5;
 
+/// Values of commands that are told at once with those whose end nobody has seen: one frame has to hold them.
+const SECRETS_TOLD_BYTES: usize = 64 * 1024;
+
 impl Agent {
     pub(super) fn accept(&mut self) -> Result<()> {
         let Some(listener) = &self.listener else { return Ok(()) };
@@ -204,8 +207,12 @@ impl Agent {
     fn unrecorded(&mut self, n: usize, stream: u32) {
         let knows_code =
             self.connections[n].as_ref().is_some_and(|connection| connection.version >= CODE_SINCE);
-        let mut execs = Vec::new();
+        let (mut execs, mut secrets, mut bytes) = (Vec::new(), Vec::new(), 0);
         for exec in self.execs.values_mut() {
+            if bytes > SECRETS_TOLD_BYTES {
+                // The rest is told to whoever asks next.
+                break;
+            }
             if exec.run.is_some() && !knows_code {
                 continue;
             }
@@ -214,9 +221,12 @@ impl Agent {
                 // Whoever asked will come for its output.
                 exec.background = true;
                 execs.push(exec.info());
+                let own = std::mem::take(&mut exec.secrets);
+                bytes += own.iter().map(String::len).sum::<usize>();
+                secrets.extend(own);
             }
         }
-        let secrets = self.config.env.iter().map(|(_, value)| value.clone()).collect();
+        secrets.extend(self.config.env.iter().map(|(_, value)| value.clone()));
         self.reply(n, stream, &Reply::Unrecorded { execs, secrets });
     }
 
@@ -424,12 +434,13 @@ impl Agent {
         // Without the right to change users there is nobody else to be. Root as its own group needs no change, and keeps
         // the rights of the guest to files.
         let own = (self.own_uid, rustix::process::getgid().as_raw());
-        let outcome = files::as_user(ids.filter(|&ids| ids != own), || files::perform(op, &self.config.cwd))?;
+        let user = ids.filter(|&ids| ids != own);
+        let outcome = files::as_user(user, || files::perform(op, &self.config.cwd))?;
         let Some(connection) = self.connections[n].as_mut() else { return Ok(()) };
         match outcome {
             Ok(Outcome::Done(result)) => connection.reply(stream, &Reply::File(result)),
             Ok(Outcome::Upload(upload)) => {
-                connection.uploads.insert(stream, upload);
+                connection.uploads.insert(stream, upload.by(user));
                 connection.reply(stream, &Reply::Ready);
             }
             Ok(Outcome::Download(download)) => {

@@ -105,6 +105,7 @@ impl Agent {
             .prepare()
             .map_err(|e| not_started(NotStarted::Other, format!("cannot make its cgroup: {e}")))?;
         let before = self.counters();
+        self.oom_kills = before.oom_kills;
         let turn = self.next_turn();
         let program = spec.carried.as_ref().and_then(|name| self.programs.get(name));
         let around = self.surroundings(&account, ids, program, turn);
@@ -379,8 +380,9 @@ impl Agent {
 
     fn read_into(&mut self, buffer: &mut [u8], id: u64, which: usize) -> Result<PipeRead> {
         let Some(exec) = self.execs.get_mut(&id) else { return Ok(PipeRead::Empty) };
-        let Some(output) = &exec.outputs[which] else { return Ok(PipeRead::Empty) };
-        if !exec.may_read() {
+        let may_read = exec.may_read();
+        let Some(output) = &mut exec.outputs[which] else { return Ok(PipeRead::Empty) };
+        if !may_read {
             return Ok(PipeRead::Held);
         }
         match rustix::io::read(&output.fd, &mut *buffer) {
@@ -395,6 +397,7 @@ impl Agent {
                 Ok(PipeRead::Empty)
             }
             Ok(n) => {
+                output.was_read(n);
                 let stream = match which {
                     0 => OutputStream::Stdout,
                     1 => OutputStream::Stderr,
@@ -408,14 +411,19 @@ impl Agent {
         }
     }
 
-    /// Reads all that a command whose main process is gone has left in its pipes. Whether that was all.
+    /// Reads all that a command whose main process is gone has left in its pipes. Whether that was all. What others go on writing
+    /// there is read as it comes: whoever waited for its end here would let nobody else have a turn.
     fn drain(&mut self, id: u64) -> Result<bool> {
         for which in 0..OUTPUTS {
             loop {
-                match self.read_once(id, which)? {
-                    PipeRead::More => {}
-                    PipeRead::Empty => break,
-                    PipeRead::Held => return Ok(false),
+                let read = self.read_once(id, which)?;
+                let exec = self.execs.get_mut(&id);
+                let output = exec.and_then(|exec| exec.outputs[which].as_mut());
+                let owed = read != PipeRead::Empty && output.is_some_and(Output::is_owed);
+                match read {
+                    PipeRead::More if owed => {}
+                    PipeRead::Held if owed => return Ok(false),
+                    _ => break,
                 }
             }
         }

@@ -192,12 +192,14 @@ impl Agent {
         let (account, ids) =
             self.account(spec.user.as_deref()).map_err(|message| failure(FailureKind::NotFound, message))?;
         let line = Line::new(driver).map_err(io)?;
+        let code = context::code_file(spec.language).map_err(io)?;
         let mut mark = self.tracker.prepare().map_err(io)?;
         let turn = self.next_turn();
         let mut around = self.surroundings(&account, ids, None, turn);
         around.landlock = around.landlock.filter(|_| fenced);
         around.program = command.carried.as_ref().and_then(|name| self.programs.get(name)).map(AsFd::as_fd);
-        let stdio = [self.null.as_fd(), self.null.as_fd(), line.their_noise.as_fd()];
+        let stdin = code.as_ref().map_or(self.null.as_fd(), AsFd::as_fd);
+        let stdio = [stdin, self.null.as_fd(), line.their_noise.as_fd()];
         let launched = launch(command, &around, stdio, Some(line.theirs.as_fd()), &mark);
         let child = match launched {
             Ok(child) => child,
@@ -213,6 +215,7 @@ impl Agent {
         }
         let ids = ids.filter(|&(uid, _)| uid != self.own_uid);
         let mut process = Process::new(child, mark, (line.ours, line.noise), ids);
+        process.code = code;
         process.has_kernel = spec.language == Language::Jupyter;
         Ok((process, ids))
     }
@@ -228,6 +231,7 @@ impl Agent {
         }
         let id = self.next_exec;
         let before = self.counters();
+        self.oom_kills = before.oom_kills;
         let bounds = self.bounds();
         let Some(context) = self.contexts.get_mut(&number) else { return Ok(()) };
         let Some(process) = context.process.as_mut() else { return Ok(()) };
@@ -397,8 +401,10 @@ impl Agent {
             State::Busy(exec) => Some(exec),
             _ => None,
         };
-        let before = busy.and_then(|exec| self.execs.get(&exec)).map(|exec| exec.before);
-        let out_of_memory = before.is_some_and(|before| self.counters().oom_kills > before.oom_kills);
+        // One that is idle was killed for somebody else's memory, who was there when this was last looked at.
+        let before =
+            busy.and_then(|exec| self.execs.get(&exec)).map_or(self.oom_kills, |exec| exec.before.oom_kills);
+        let out_of_memory = self.counters().oom_kills > before;
         let mut why = match ended.how {
             How::Signal(9) if out_of_memory => {
                 "the box ran out of memory, and the kernel killed it".to_owned()

@@ -1,6 +1,7 @@
 # The driver of a Bash context. It is told over descriptor 3 and lives in no file; see context.rs for the words.
-# The line is moved away from 3, which scripts like to use.
-command exec 63<&3 3>&- 0</dev/null 1>/dev/null 2>/dev/null
+# The line is moved away from 3, which scripts like to use. What the shell begins with as stdin is where the code of each run is
+# written, so that it needs no room in any file.
+command exec 61<&0 63<&3 3>&- 0</dev/null 1>/dev/null 2>/dev/null
 builtin unset s
 __glass_busy= __glass_ran= __glass_leaving= __glass_exec= __glass_status=0 __glass_ended=0 __glass_flags= __glass_traps= __glass_zero=0
 
@@ -77,7 +78,7 @@ until {
         (( $? > 128 )) || builtin exit 0
     done
     # As when the code has taken away the descriptors that this needs.
-    command exec 62<"$__glass_dir/code" 1>"$__glass_dir/1" 2>"$__glass_dir/2" || {
+    command exec 62<&61 1>"$__glass_dir/1" 2>"$__glass_dir/2" || {
         builtin printf "broken its driver cannot open what a run needs\n" >&63
         __glass_exec=
         continue

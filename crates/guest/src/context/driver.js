@@ -20,6 +20,7 @@
   const { Writable } = require('stream');
   const { Worker, SHARE_ENV } = require('worker_threads');
   const { Session } = require('inspector');
+  const { Script } = require('vm');
   const { closeSync, createReadStream, openSync, readFileSync, writeFileSync, writeSync } = fs;
   const { inspect } = util;
   const { isNativeError, isPromise } = util.types;
@@ -40,6 +41,7 @@
   const trimmed = uncurried(Text.prototype.trimEnd);
   const replaced = uncurried(Text.prototype.replace);
   const isFound = uncurried(RegExp.prototype.test);
+  const nextOf = uncurried(RegExp.prototype.exec);
   const typescript = globalThis.__glasshouse_typescript === true;
   delete globalThis.__glasshouse_typescript;
 
@@ -75,6 +77,7 @@
   // A text that names places, with those that the user knows.
   const placed = (text) => text.replace(/(cell-\d+\.js):(\d+):(\d+)/g, (same, name, line, column) => {
     const from = maps.get(name)?.findEntry(line - 1, column - 1);
+    if (from?.isOurs) return '[eval]';
     return from?.originalLine === undefined ? same : `${name}:${from.originalLine + 1}:${from.originalColumn + 1}`;
   });
 
@@ -148,7 +151,7 @@
   };
 
   // Frames of ours and of what is around us say nothing to whoever wrote the code.
-  const OURS = /^\s+(at .*(node:inspector|node:vm|node:internal|\[eval\]|Worker\.emit )|\.\.\. \d+ lines matching)/;
+  const OURS = /^\s+(at .*(node:inspector|node:vm|node:internal|node:diagnostics_channel|\[eval\]|Worker\.emit )|\.\.\. \d+ lines matching)/;
   const linesOf = (text) => {
     const lines = setPrototypeOf([], null);
     for (let from = 0, to = 0; to < text.length; from = to + 1) {
@@ -168,7 +171,8 @@
   };
   const shown = (value) => {
     const text = inspect(value);
-    return isNativeError(value) ? withoutOurs(text) : text;
+    // Also in what holds an error, as a promise does that was rejected.
+    return typeof value === 'object' ? withoutOurs(text) : text;
   };
 
   const asText = (value) => {
@@ -263,8 +267,13 @@
   };
 
   const finish = (code) => {
-    run.end = code;
-    if (settled()) return conclude();
+    const mine = run;
+    mine.end = code;
+    if (settled()) {
+      if (mine.whole) return conclude();
+      // Node.js looks for rejections that nobody has caught when this turn is over, and they are told to whoever reads this run.
+      return void later(() => { if (run === mine) conclude(); });
+    }
     // An empty loop does not end us before we hear of the ending.
     hold();
   };
@@ -382,6 +391,13 @@
     return lineNumber < last ? `${lineNumber + 1}:${columnNumber + 1}` : `${last}:${text.length - from + 1}`;
   };
 
+  // Whether somebody listens whom a program has for what it does not catch, and is told.
+  const isCaught = (mine, error) => {
+    if (!mine.whole || error instanceof ProcessExit || process.listenerCount('uncaughtException') < 2) return false;
+    process.emit('uncaughtException', error, 'uncaughtException');
+    return true;
+  };
+
   const answered = (mine, written) => (failed, answer) => {
     if (run !== mine) return;
     try {
@@ -390,7 +406,8 @@
         const { exception, text, lineNumber, columnNumber } = answer.exceptionDetails;
         const isNone = exception?.className === 'SyntaxError';
         const place = isNone ? `cell-${mine.serial}.js:${placeIn(written, lineNumber, columnNumber)}` : undefined;
-        return fail(exception ? take(exception) : new Error(text), place);
+        const error = exception ? take(exception) : new Error(text);
+        return isCaught(mine, error) ? linger(mine) : fail(error, place);
       }
       const value = answer.result.type === 'undefined' ? undefined : take(answer.result);
       // A program is not asked for a value that it does not have yet.
@@ -407,9 +424,60 @@
     }
   };
 
+  const isCode = (text) => {
+    try { return new Script(text) instanceof Script; } catch { return false; }
+  };
+  const BODY = '(async () => {';
+  const asBody = (text) => `${BODY}${text}\n})()`;
+
+  // V8 cannot `import()` from what is evaluated so, but we can: where the word is code, one as long takes its place, which is a
+  // function of ours. It is code where V8 minds what is no word at all, which it does in no text and in no comment.
+  const IMPORT = /\bimport(?=\s*\()/g;
+  const IMPORTS_MAX = 100;
+  const OUR_IMPORT = 'im$$rt';
+  const NO_WORD = '@@@@@@';
+  let importing = (specifier) => import(specifier);
+  try { importing = eval('(specifier, options) => import(specifier, options)'); } catch { /* here it has no options */ }
+  defineProperty(globalThis, OUR_IMPORT, { configurable: true, enumerable: false, writable: true, value: importing });
+  const withImports = (text) => {
+    let made = text;
+    IMPORT.lastIndex = 0;
+    for (let left = IMPORTS_MAX; left > 0; left -= 1) {
+      const found = nextOf(IMPORT, text);
+      if (!found || (left === IMPORTS_MAX && !isCode(asBody(text)))) break;
+      const before = cut(text, 0, found.index);
+      const behind = cut(text, IMPORT.lastIndex);
+      if (!isCode(asBody(before + NO_WORD + behind))) made = cut(made, 0, found.index) + OUR_IMPORT + behind;
+    }
+    return made;
+  };
+
+  // A program in a file may return from it, and is then what it is to Node.js: the body of a function.
+  const withReturn = (text, name) => {
+    try {
+      new Script(text);
+      return text;
+    } catch (error) {
+      if (error.message !== 'Illegal return statement' || !isCode(asBody(text))) return text;
+    }
+    const map = maps.get(name);
+    const lines = text.split('\n').length;
+    const findEntry = (originalLine, at) => {
+      if (originalLine >= lines) return { isOurs: true };
+      const originalColumn = originalLine === 0 ? at - BODY.length : at;
+      return map ? map.findEntry(originalLine, originalColumn) : { originalLine, originalColumn };
+    };
+    maps.set(name, { findEntry });
+    return asBody(text);
+  };
+
   const evaluate = (mine, code) => {
     const name = `cell-${mine.serial}.js`;
-    const written = plain(code, name);
+    let written = plain(code, name);
+    // Which program it is for is said to those who start it, and is a remark in the body of a function.
+    if (cut(written, 0, 2) === '#!') written = `//${cut(written, 2)}`;
+    written = withImports(written);
+    if (mine.whole) written = withReturn(written, name);
     ask('Runtime.evaluate', {
       __proto__: null,
       expression: `${written}\n//# sourceURL=${name}`,
@@ -429,7 +497,7 @@
   };
 
   const takeOver = ({ serial, id, fed, dir, whole }) => {
-    const code = readFileSync(`${dir}/code`, 'utf8');
+    const code = readFileSync(codePath, 'utf8');
     put(0, fed ? `${dir}/0` : '/dev/null', 'r');
     put(1, `${dir}/1`, 'w');
     put(2, `${dir}/2`, 'w');
@@ -467,6 +535,8 @@
     });
   }
 
+  // What we begin with as stdin is where the code of each run is written, so that it needs no room in any file.
+  const codePath = `/proc/self/fd/${openSync('/proc/self/fd/0', 'r')}`;
   put(0, '/dev/null', 'r');
   put(1, '/dev/null', 'w');
   put(2, '/dev/null', 'w');
@@ -481,9 +551,12 @@
     const { Socket } = require('net');
     const { Session } = require('inspector');
     const { parentPort, workerData: { shared, RUNNING, ENDINGS, THROUGH } } = require('worker_threads');
-    const session = new Session();
-    session.connectToMainThread();
-    const ask = (method) => new Promise((answered) => { session.post(method, answered); });
+    // Node.js waits for whoever is connected before it ends, and says so on stderr: nobody is for longer than he is needed.
+    const ask = (method) => new Promise((answered) => {
+      const session = new Session();
+      session.connectToMainThread();
+      session.post(method, () => { session.disconnect(); answered(); });
+    });
     let serial = 0;
     let latest;
     let busy = false;

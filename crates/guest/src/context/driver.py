@@ -13,6 +13,7 @@ def drive(wait=None):
     import io
     import os
     import sys
+    import time
 
     # User code may replace whatever it likes of these modules and builtins; the driver keeps what it needs.
     BaseException_, Exception_, KeyboardInterrupt_ = BaseException, Exception, KeyboardInterrupt
@@ -20,22 +21,30 @@ def drive(wait=None):
     compile_, eval_, dict_, hasattr_, getattr_, bytes_ = compile, eval, dict, hasattr, getattr, bytes
     close, dup2, getpid, read, write = os.close, os.dup2, os.getpid, os.read, os.write
     callable_, enumerate_, list_, max_, memoryview_ = callable, enumerate, list, max, memoryview
-    SyntaxError_, UnicodeError_, OSError_ = SyntaxError, UnicodeError, OSError
+    SyntaxError_, UnicodeError_, OSError_, ValueError_, float_ = SyntaxError, UnicodeError, OSError, ValueError, float
     bytearray_, tuple_, range_, Stream = bytearray, tuple, range, io.IOBase
     try:
         from _json import encode_basestring_ascii as quoted
     except ImportError:
         from json.encoder import py_encode_basestring_ascii as quoted
-    fstat, exit_now, set_signal, SIGINT = os.fstat, os._exit, _signal.signal, _signal.SIGINT
+    fstat, urandom, exit_now, set_signal, SIGINT = os.fstat, os.urandom, os._exit, _signal.signal, _signal.SIGINT
     File, Reader, Writer, Text = io.FileIO, io.BufferedReader, io.BufferedWriter, io.TextIOWrapper
+    usual_hook = sys.excepthook
     settrace, gettrace, setprofile, getprofile = sys.settrace, sys.gettrace, sys.setprofile, sys.getprofile
+    get_ident, main_thread, sleep = _thread.get_ident, _thread.get_ident(), time.sleep
     byteorder, open_null = sys.byteorder, (os.open, '/dev/null', os.O_RDWR | getattr(os, 'O_CLOEXEC', 0))
 
     CELLS_MAX = 1000
+    KILLED_WITHIN_S = 5
     TRACEBACK_LINES_MAX = 400
     TRACEBACK_CHARS_MAX = 65536
     AWAIT, TREE, Expr, Expression = getattr(ast, 'PyCF_ALLOW_TOP_LEVEL_AWAIT', 0), ast.PyCF_ONLY_AST, ast.Expr, ast.Expression
     CO_COROUTINE = 0x80
+    # What code names that needs a running loop, what it names that runs one, and who waits in one.
+    WANT_LOOP = ('create_task', 'ensure_future', 'get_running_loop')
+    HAVE_LOOP = ('run', 'run_until_complete', 'run_forever', 'Runner')
+    WAITING = ('asyncio', 'selectors')
+    OWN_CODE = drive.__code__.co_filename
     OWN_FRAME = '  File "<glasshouse>"'
 
     class State:
@@ -44,6 +53,8 @@ def drive(wait=None):
         whole = False       # whether what runs is a program
         results = -1        # where results go
         shown = 0           # figures that were shown and must not be shown again
+        emitting = False    # whether a result is under way that an interrupt has to wait for
+        interrupted = False  # and one does
         loop = None
         watch = (None, None)  # who follows the code's steps, for debuggers and the like; the driver's are none of it
         cells = {}          # sources, by the names that tracebacks have for them
@@ -56,6 +67,10 @@ def drive(wait=None):
                     line.sendall(b'heard %d\n' % State.exec_id)
                 except OSError_:
                     pass
+            if State.emitting and not State.interrupted:
+                # Half a line would be no result at all. A second one does not wait for who does not read.
+                State.interrupted = True
+                return
             raise KeyboardInterrupt_
 
     # Results.
@@ -81,8 +96,16 @@ def drive(wait=None):
             return
         rest = memoryview_((encoded({kind: content}) + '\n').encode('ascii'))
         with emitting:
-            while rest:
-                rest = rest[write(State.results, rest):]
+            # Only this thread is interrupted.
+            State.emitting = get_ident() == main_thread
+            try:
+                while rest:
+                    rest = rest[write(State.results, rest):]
+            finally:
+                State.emitting = False
+        if State.interrupted and get_ident() == main_thread:
+            State.interrupted = False
+            raise KeyboardInterrupt_
 
     SHAPES = (
         ('_repr_html_', 'text/html'),
@@ -96,15 +119,40 @@ def drive(wait=None):
         ('_repr_javascript_', 'application/javascript'),
     )
 
+    def finite(value):
+        """The same without numbers that JSON does not have."""
+        if isinstance_(value, float_):
+            return value if value - value == 0 else None
+        if isinstance_(value, dict_):
+            return {finite(k) if isinstance_(k, float_) else k: finite(v) for k, v in value.items()}
+        return [finite(v) for v in value] if isinstance_(value, (list_, tuple_)) else value
+
+    def json_of(value):
+        import json
+
+        def refuse(constant):
+            raise ValueError_(constant)
+
+        if isinstance_(value, str_):
+            # Text of JSON is what it says. Any other is text.
+            try:
+                json.loads(value, parse_constant=refuse)
+                return value
+            except ValueError_:
+                pass
+        try:
+            return json.dumps(value, default=repr_, allow_nan=False)
+        except ValueError_:
+            return json.dumps(finite(value), default=repr_, allow_nan=False)
+
     def as_text(mime, value):
         """A shape as it crosses the wall: text, base64 of bytes, text of JSON."""
         if isinstance_(value, (bytes_, bytearray_, memoryview_)):
             import base64
             return base64.b64encode(bytes_(value)).decode('ascii')
-        if isinstance_(value, str_):
+        if isinstance_(value, str_) and not (mime == 'application/json' or str_(mime).endswith('+json')):
             return value
-        import json
-        return json.dumps(value, default=repr_)
+        return json_of(value)
 
     def bundle(value):
         data, metadata = {}, {}
@@ -133,9 +181,8 @@ def drive(wait=None):
         def attempt(act):
             try:
                 act()
-            except Exception_:
-                import traceback
-                traceback.print_exc()
+            except Exception_ as error:
+                print_error(error)
 
         def whole():
             method = asked('_repr_mimebundle_')
@@ -158,24 +205,54 @@ def drive(wait=None):
             attempt(lambda: take('image/png', picture(value)))
         if 'text/plain' not in data:
             data['text/plain'] = repr_(value)
+        return data, metadata
+
+    def shown(data, metadata):
         made = {'data': data}
         if metadata:
-            made['metadata'] = as_text('application/json', metadata)
+            made['metadata'] = json_of(metadata)
         return made
+
+    class DisplayHandle:
+        """What was shown, to be shown anew. Nothing that was told is taken back, so that is one more display."""
+
+        def __init__(self, display_id=None):
+            self.display_id = display_id or urandom(16).hex()
+
+        def display(self, value, **options):
+            display(value, display_id=self.display_id, **options)
+
+        def update(self, value, **options):
+            display(value, display_id=self.display_id, update=True, **options)
+
+        def __repr__(self):
+            return '<DisplayHandle display_id=%s>' % self.display_id
 
     def display(*values, **options):
         """Shows each value in all shapes that it has; with raw=True, a dict from MIME types to shapes."""
+        include, exclude, display_id = options.get('include'), options.get('exclude'), options.get('display_id')
         for value in values:
             if options.get('raw') and isinstance_(value, dict_):
-                emit('display', {'data': {str_(k): as_text(k, v) for k, v in value.items()}})
-            else:
-                emit('display', bundle(value))
+                publish_display_data(value, options.get('metadata'))
+                continue
+            data, metadata = bundle(value)
+            for mime in list_(data):
+                if (include and mime not in include) or (exclude and mime in exclude):
+                    del data[mime]
+            metadata.update(options.get('metadata') or {})
+            emit('display', shown(data, metadata))
+        if display_id is not None:
+            return DisplayHandle(None if display_id is True else display_id)
+
+    def publish_display_data(data, metadata=None, *args, **options):
+        """Shows these shapes."""
+        emit('display', shown({str_(mime): as_text(mime, shape) for mime, shape in data.items()}, metadata))
 
     def displayhook(value):
         if value is None:
             return
         builtins._ = None
-        emit('value', bundle(value))
+        emit('value', shown(*bundle(value)))
         builtins._ = value
 
     # Figures.
@@ -241,7 +318,7 @@ def drive(wait=None):
     sys.meta_path.insert(0, Lines)
 
     class Shown:
-        """Has IPython's display() be ours: without its shell, it would only print."""
+        """Has IPython's display() be ours, and what that is made of: without its shell, it would only print, or begin that shell."""
 
         @classmethod
         def find_spec(cls, name, path=None, target=None):
@@ -249,7 +326,7 @@ def drive(wait=None):
                 return None
 
             def ours(module):
-                module.display = display
+                module.display, module.publish_display_data = display, publish_display_data
 
             return afterwards(name, cls, ours)
 
@@ -291,11 +368,15 @@ def drive(wait=None):
 
     # Errors.
 
-    def tell_error(error, own_code):
-        """The exception in the words of the language, without our own frames."""
+    def own_trace(error):
+        """Where an exception came through the code's own frames, and not through ours above them."""
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == own_code:
+        while trace is not None and trace.tb_frame.f_code.co_filename == OWN_CODE:
             trace = trace.tb_next
+        return trace
+
+    def described(error):
+        """The exception in the words of the language, without our own frames: its name, its value, and lines."""
         name = getattr_(type_(error), '__name__', 'Exception')
         try:
             value = str_(error)
@@ -304,7 +385,7 @@ def drive(wait=None):
         try:
             import traceback
             keep_lines()
-            text = ''.join(traceback.format_exception(type_(error), error, trace))
+            text = ''.join(traceback.format_exception(type_(error), error, own_trace(error)))
         except BaseException_:
             text = '%s: %s' % (name, value)
         lines = [text for text in text.rstrip('\n').split('\n') if not text.startswith(OWN_FRAME)]
@@ -315,7 +396,33 @@ def drive(wait=None):
         for at, text in enumerate_(lines):
             lines[at] = text[:max_(room, 200)]
             room -= len_(lines[at])
-        emit('error', {'name': name, 'value': value[:TRACEBACK_CHARS_MAX], 'traceback': lines})
+        return name, value[:TRACEBACK_CHARS_MAX], lines
+
+    def print_error(error):
+        try:
+            sys.stderr.write('\n'.join(described(error)[2]) + '\n')
+        except Exception_:
+            # There is nobody to read it.
+            pass
+
+    def tell_error(error):
+        if getpid() != own_pid:
+            # A child that the code has forked has no results, and says it as a program does.
+            if not isinstance_(error, SystemExit_):
+                print_error(error)
+            return
+        name, value, lines = described(error)
+        emit('error', {'name': name, 'value': value, 'traceback': lines})
+
+    def tell_failure(error):
+        """The same for a program, which may have its own way to do that."""
+        hook = getattr_(sys, 'excepthook', None)
+        if hook is not usual_hook and callable_(hook):
+            try:
+                return hook(type_(error), error, own_trace(error))
+            except Exception_ as failure:
+                print_error(failure)
+        tell_error(error)
 
     def exit_code(error):
         """What the process would have ended with."""
@@ -350,6 +457,20 @@ def drive(wait=None):
         raw = Pipe(descriptor, 'w', closefd=False)
         return Text(Writer(raw), encoding='utf-8', errors='backslashreplace', line_buffering=True)
 
+    def printing(plain):
+        """A print() after which nothing waits that a kill could take along. Streams that wrote every part of it at once would do
+        that, too, and mix up the lines of threads and of other processes."""
+
+        def print(*values, sep=' ', end='\n', file=None, flush=False):
+            target = getattr_(sys, 'stdout', None) if file is None else file
+            plain(*values, sep=sep, end=end, file=file, flush=flush or target is own_out or target is own_err)
+
+        print.__doc__, print.__module__, print.__qualname__ = plain.__doc__, plain.__module__, 'print'
+        return print
+
+    plain_print = builtins.print
+    print_at_once = printing(plain_print)
+
     def reader():
         raw = File(0, 'r', closefd=False)
         return Text(Reader(raw), encoding='utf-8', errors='surrogateescape')
@@ -358,24 +479,100 @@ def drive(wait=None):
     sys.stdout = sys.__stdout__ = own_out
     sys.stderr = sys.__stderr__ = own_err
 
+    def the_loop():
+        """The loop of this context, which is also the one that code finds if it asks for one."""
+        import asyncio
+        if State.loop is None or State.loop.is_closed():
+            State.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(State.loop)
+        return State.loop
+
+    def wants_loop(words):
+        """Whether code begins tasks at its top, as it can where a loop is always running. What runs a loop itself has to find none."""
+        if 'asyncio' not in words:
+            return False
+        wants = [word for word in words if word in WANT_LOOP]
+        has = [word for word in words if word in HAVE_LOOP]
+        return wants and not has
+
+    def as_if_inside(code):
+        """Runs code while the loop seems to run. The tasks that it begins go on when something is awaited."""
+        loop = the_loop()
+        from asyncio import _set_running_loop as seem
+        seem(loop)
+        try:
+            made = eval_(code, names)
+        finally:
+            seem(None)
+        return completed(made, code) if code.co_flags & CO_COROUTINE and hasattr_(made, 'send') else made
+
+    def completed(made, code):
+        """What awaiting comes to. An error has the code's own frames, and not those of the loop around them."""
+        loop = the_loop()
+        task = loop.create_task(made)
+        try:
+            return loop.run_until_complete(task)
+        except KeyboardInterrupt_ as error:
+            trace = within(error.__traceback__, code)
+            if task.done():
+                # Nobody else asks for it, and then it would be told again when it is forgotten.
+                task.cancelled() or task.exception()
+            else:
+                trace = trace or awaited(made, error.__traceback__)
+                clear_up(loop, task)
+            raise error.with_traceback(trace or error.__traceback__)
+        except BaseException_ as error:
+            raise error.with_traceback(within(error.__traceback__, code) or error.__traceback__)
+
+    def clear_up(loop, task):
+        """Lets what was interrupted end now, and not in a later run. One more interrupt ends that as well."""
+        from asyncio import CancelledError
+        task.cancel()
+        try:
+            loop.run_until_complete(task)
+        except CancelledError:
+            pass
+
+    def within(trace, code):
+        """The part of a traceback that begins with this code."""
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        return trace
+
+    def awaited(made, trace):
+        """A traceback of where a coroutine waits, if an interrupt came while nothing but the loop ran."""
+        Trace, last = type_(trace), trace
+        while last.tb_next is not None:
+            last = last.tb_next
+        frame = last.tb_frame
+        module = str_(frame.f_globals.get('__name__')).split('.')[0]
+        if module not in WAITING and frame.f_code.co_filename != OWN_CODE:
+            return None
+        frames = []
+        while made is not None and len_(frames) < TRACEBACK_LINES_MAX:
+            frame = getattr_(made, 'cr_frame', None) or getattr_(made, 'gi_frame', None)
+            if frame is None:
+                break
+            frames.append(frame)
+            made = getattr_(made, 'cr_await', None) or getattr_(made, 'gi_yieldfrom', None)
+        trace = None
+        for frame in frames[::-1]:
+            trace = Trace(trace, frame, frame.f_lasti, frame.f_lineno)
+        return trace
+
     def perform(code):
         """Runs code. Its value, if it is an expression."""
+        # Before anybody follows the steps: those here are none of the code's.
+        inside = not State.whole and wants_loop(code.co_names)
         if State.watch != (None, None):
             settrace(State.watch[0])
             setprofile(State.watch[1])
         try:
+            if inside:
+                return as_if_inside(code)
             made = eval_(code, names)
             if code.co_flags & CO_COROUTINE and hasattr_(made, 'send'):
-                import asyncio
-                if State.loop is None or State.loop.is_closed():
-                    State.loop = asyncio.new_event_loop()
-                    asyncio.set_event_loop(State.loop)
-                task = State.loop.create_task(made)
-                try:
-                    return State.loop.run_until_complete(task)
-                except KeyboardInterrupt_:
-                    task.cancel()
-                    raise
+                return completed(made, code)
             return made
         finally:
             State.watch = gettrace(), getprofile()
@@ -420,6 +617,18 @@ def drive(wait=None):
         except Exception_:
             return None
 
+    def is_held_back(last, source):
+        """Whether a `;` follows on the last expression."""
+        lines = source.replace('\r\n', '\n').replace('\r', '\n').split('\n')
+        end = getattr_(last, 'end_lineno', None)
+        if end is not None:
+            # The place is counted in bytes.
+            return lines[end - 1].encode('utf-8')[last.end_col_offset:].lstrip(b' \t\f').startswith(b';')
+        # Before Python 3.8 nobody says where it ends. Remarks in lines of their own are none of it.
+        while lines and (not lines[-1].strip() or lines[-1].strip().startswith('#')):
+            lines.pop()
+        return lines[-1].rstrip().endswith(';') if lines else False
+
     def execute(source, count):
         name = '<cell %d>' % count
         State.cells[name] = source
@@ -438,7 +647,7 @@ def drive(wait=None):
             show(perform(both[1]))
             return
         last = None
-        if tree.body and isinstance_(tree.body[-1], Expr) and not source.rstrip().endswith(';'):
+        if tree.body and isinstance_(tree.body[-1], Expr) and not is_held_back(tree.body[-1], source):
             last = Expression(tree.body.pop().value)
         if tree.body:
             perform(compile_(tree, name, 'exec', AWAIT, True))
@@ -471,6 +680,7 @@ def drive(wait=None):
 
     def fresh():
         """What a run finds, whatever the one before has done to it."""
+        nonlocal own_out, own_err
         set_signal(SIGINT, interrupted)
         if peak >= 0:
             try:
@@ -479,11 +689,24 @@ def drive(wait=None):
                 pass
         if not hasattr_(sys, 'displayhook'):
             sys.displayhook = displayhook
+        if not State.whole:
+            # Whoever follows the steps of code is to see none of ours.
+            wanted = print_at_once if State.watch == (None, None) else plain_print
+            if getattr_(builtins, 'print', None) in (plain_print, print_at_once):
+                builtins.print = wanted
+            try:
+                if 'asyncio' in sys.modules:
+                    the_loop()
+            except Exception_:
+                # What the code has made of it is told where it is used.
+                pass
         sys.stdin = sys.__stdin__ = reader()
         if not is_open(getattr_(sys, 'stdout', None)):
-            sys.stdout = own_out if is_open(own_out) else writer(1)
+            own_out = own_out if is_open(own_out) else writer(1)
+            sys.stdout = own_out
         if not is_open(getattr_(sys, 'stderr', None)):
-            sys.stderr = own_err if is_open(own_err) else writer(2)
+            own_err = own_err if is_open(own_err) else writer(2)
+            sys.stderr = own_err
 
     def show_what_can_be():
         """Figures of code that failed are its own, and not those of what runs next."""
@@ -507,7 +730,7 @@ def drive(wait=None):
                 names[name] = None
         gc.collect()
 
-    def attempt(source, count, begun, own_code, whole):
+    def attempt(source, count, begun, whole):
         try:
             State.running = True
             try:
@@ -520,12 +743,12 @@ def drive(wait=None):
                     show_what_can_be()
                     # To a program it is the way to its end, and to a context none.
                     if not whole:
-                        tell_error(error, own_code)
+                        tell_error(error)
                     status = exit_code(error)
                 except BaseException_ as error:
                     if not isinstance_(error, KeyboardInterrupt_):
                         show_what_can_be()
-                    tell_error(error, own_code)
+                    tell_failure(error) if whole else tell_error(error)
                     status = 1
                 if whole:
                     take_leave()
@@ -536,7 +759,7 @@ def drive(wait=None):
             # A second interrupt, or a stream that cannot be written.
             State.running = False
             try:
-                tell_error(error, own_code)
+                tell_error(error)
             except BaseException_:
                 pass
             return 1
@@ -555,20 +778,25 @@ def drive(wait=None):
                 if opened != target:
                     close(opened)
 
-    def run(count, exec_id, descriptors, own_code, whole):
+    def run(count, exec_id, descriptors, whole):
         stdin, stdout, stderr, results, code = descriptors
         size = fstat(code).st_size
         source = b''
         while len_(source) < size:
             source += read(code, size)
-        close(code)
+        if whole:
+            # A program has a file, which its other processes can read as well: that is how some of them begin.
+            names['__file__'] = '/proc/%d/fd/%d' % (own_pid, code)
+        else:
+            close(code)
         for target, descriptor in enumerate_((stdin, stdout, stderr)):
             dup2(descriptor, target)
             close(descriptor)
         State.results, State.exec_id, State.whole = results, exec_id, whole
+        State.emitting = State.interrupted = False
         fresh()
         try:
-            status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, own_code, whole)
+            status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, whole)
         except KeyboardInterrupt_:
             # An interrupt that came as the run ended.
             status = 1
@@ -586,7 +814,8 @@ def drive(wait=None):
         try:
             line.sendall(b'done %d %d\n' % (exec_id, status))
         except OSError_:
-            # It has closed that, too. Nobody can be told anything any more.
+            # It has closed that, too. Nobody can be told anything any more, and we are killed for it, with that as the cause.
+            sleep(KILLED_WITHIN_S)
             exit_now(1)
 
     if wait is not None:
@@ -603,7 +832,6 @@ def drive(wait=None):
     set_signal(SIGINT, interrupted)
     silence()
     line.sendall(('hello %d.%d.%d\n' % sys.version_info[:3]).encode())
-    own_code = drive.__code__.co_filename
     space, rights, unshared = _socket.CMSG_SPACE(5 * 4), _socket.SCM_RIGHTS, _socket.MSG_CMSG_CLOEXEC
     count = 0
     while True:
@@ -620,5 +848,5 @@ def drive(wait=None):
             continue
         count += 1
         words = message.split()
-        run(count, int_(words[1]), descriptors, own_code, words[2:] == [b'whole'])
+        run(count, int_(words[1]), descriptors, words[2:] == [b'whole'])
 
