@@ -137,9 +137,9 @@ impl Driver {
             match act {
                 Act::Exec { spec, step, answer } => self.exec(spec, step, answer).await,
                 Act::Attach { exec, from, follow, answer } => self.attach(exec, from, follow, answer).await,
-                Act::Call { request, answer } => self.call(request, answer),
+                Act::Call { request, answer } => self.call(request, answer).await,
                 Act::Started { exec, spec, step, recorded } => {
-                    self.record.started(exec, &spec);
+                    self.record.started(exec, &spec).await;
                     // What runs on is a step when it was started; its end is no part of it.
                     if step && spec.background {
                         self.step(Done { exec: Some(exec), ..Done::default() }).await;
@@ -148,8 +148,8 @@ impl Driver {
                 }
                 Act::Ended { exec, report, stdout, stderr, results, step, recorded } => {
                     let wall_us = report.wall_us;
-                    self.record.results(exec, results);
-                    self.record.ended(exec, report, stdout, stderr);
+                    self.record.results(exec, results).await;
+                    self.record.ended(exec, report, stdout, stderr).await;
                     if step {
                         self.step(Done { exec: Some(exec), wall_us, ..Done::default() }).await;
                     }
@@ -163,15 +163,15 @@ impl Driver {
                     self.take_step(*done).await;
                     let _ = recorded.send(());
                 }
-                Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error),
+                Act::File { op, path, bytes, error } => self.record.file(op, &path, bytes, error).await,
                 Act::Hide(values) => self.record.hide(values.iter()),
                 Act::Context { change, recorded } => {
-                    self.record.context(change);
+                    self.record.context(change).await;
                     let _ = recorded.send(());
                 }
-                Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes),
+                Act::Stdin { exec, bytes } => self.record.stdin(exec, bytes).await,
                 Act::Close { why, answer } => {
-                    self.record.box_ended(why);
+                    self.record.box_ended(why).await;
                     let _ = answer.send(());
                     return;
                 }
@@ -191,7 +191,7 @@ impl Driver {
         let (tell, told) = oneshot::channel();
         let settled = async { told.await.ok().map(|changes| self.record.settle(changes)) };
         let (taken, settled) = tokio::join!(self.steps.take(done, tell), settled);
-        self.record.step(taken, settled);
+        self.record.step(taken, settled).await;
     }
 
     async fn exec(&mut self, spec: Box<ExecSpec>, step: bool, answer: oneshot::Sender<Result<Exec>>) {
@@ -228,10 +228,10 @@ impl Driver {
     }
 
     /// A short question, asked beside the loop: a silent guest holds up nobody else.
-    fn call(&mut self, request: Request, answer: oneshot::Sender<Result<Reply>>) {
+    async fn call(&mut self, request: Request, answer: oneshot::Sender<Result<Reply>>) {
         match &request {
-            Request::Signal { exec, signal, .. } => self.record.signal(*exec, *signal),
-            Request::Kill { exec } => self.record.signal(*exec, 9),
+            Request::Signal { exec, signal, .. } => self.record.signal(*exec, *signal).await,
+            Request::Kill { exec } => self.record.signal(*exec, 9).await,
             _ => {}
         }
         let line = self.line.clone();
@@ -273,8 +273,8 @@ pub(crate) async fn collect_unrecorded(link: &Link, record: &mut Record) -> Resu
                 _ => {}
             }
         }
-        record.results(info.exec, results);
-        record.ended(info.exec, report, stdout, stderr);
+        record.results(info.exec, results).await;
+        record.ended(info.exec, report, stdout, stderr).await;
     }
     Ok(())
 }

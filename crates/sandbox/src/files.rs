@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_linux::archive::{self, Bits};
+use glasshouse_linux::rustix::fs::ResolveFlags;
 use glasshouse_protocol::frame::Kind;
 use glasshouse_protocol::limits::DATA_CHUNK_MAX;
 use glasshouse_protocol::{Exit, FileKind, FileOp, FileResult, FileStat, ListPage, Reply, Request};
@@ -133,7 +134,10 @@ impl Sandbox {
 
     /// Copies a file or a tree into the box, as `cp -r` would: into `to` if that is a directory, else as `to`.
     pub async fn copy_in(&self, from: &Path, to: &str) -> Result<()> {
-        let meta = std::fs::metadata(from).context(format_args!("read {}", from.display()))?;
+        let path = from.to_owned();
+        let meta =
+            blocking(move || std::fs::metadata(&path).context(format_args!("read {}", path.display())));
+        let meta = meta.await?;
         let into_dir = match self.stat(to, true).await {
             Ok(stat) => stat.kind == FileKind::Directory,
             Err(e) if e.kind() == ErrorKind::NotFound => to.ends_with('/'),
@@ -148,7 +152,7 @@ impl Sandbox {
         if self.takes_steps()
             && meta.is_file()
             && meta.len() <= STEP_CONTENT_BYTES as u64
-            && let Ok(bytes) = std::fs::read(from)
+            && let Ok(bytes) = read_whole(from).await
         {
             let mode = meta.permissions().mode() & 0o777;
             asked = json!({ "op": "write", "path": target, "mode": mode, "parents": false });
@@ -161,7 +165,8 @@ impl Sandbox {
     pub(crate) async fn copy_tree_in(&self, from: &Path, to: &str) -> Result<()> {
         let (path, shown) = (from.to_owned(), from.display().to_string());
         self.tar_in(to, move |out| {
-            archive::pack(&path, Bits::Permissions, out).context(format_args!("read {shown}"))
+            archive::pack(&path, ResolveFlags::empty(), Bits::Permissions, out)
+                .context(format_args!("read {shown}"))
         })
         .await
     }
@@ -284,51 +289,48 @@ impl Sandbox {
     }
 
     async fn file_in(&self, from: &Path, to: &str) -> Result<()> {
-        let mut file = std::fs::File::open(from).context(format_args!("read {}", from.display()))?;
-        let mode =
-            file.metadata().context(format_args!("read {}", from.display()))?.permissions().mode() & 0o777;
+        let (path, shown) = (from.to_owned(), from.display().to_string());
+        let opened = blocking(move || {
+            let open = || -> io::Result<_> {
+                let file = std::fs::File::open(&path)?;
+                let mode = file.metadata()?.permissions().mode() & 0o777;
+                Ok((file, mode))
+            };
+            open().context(format_args!("read {}", path.display()))
+        });
+        let (mut file, mode) = opened.await?;
         let op = FileOp::Write { path: to.into(), mode: Some(mode), parents: false };
         let mut upload = Upload::open(self, op).await?;
-        let mut piece = vec![0; DATA_CHUNK_MAX];
-        loop {
-            let n = file.read(&mut piece).context(format_args!("read {}", from.display()))?;
-            if n == 0 {
-                return upload.finish().await.map(|_| ());
+        let (pieces, mut inbox) = mpsc::channel::<Vec<u8>>(PIECES);
+        let reading = blocking(move || read_pieces(&mut file, &pieces).context(format_args!("read {shown}")));
+        let sending = async move {
+            while let Some(piece) = inbox.recv().await {
+                upload.send(&piece).await?;
             }
-            upload.send(&piece[..n]).await?;
-        }
+            Ok::<_, Error>(upload)
+        };
+        let (read, sent) = tokio::join!(reading, sending);
+        // The guest's word first: it knows why it takes no more. What was not read whole is not put in its place.
+        let upload = sent?;
+        read?;
+        upload.finish().await.map(|_| ())
     }
 
     async fn file_out(&self, from: &str, to: &Path, mode: u32) -> Result<()> {
-        use std::os::unix::fs::OpenOptionsExt;
-        // What comes takes the place of what is there: a device or a pipe would be gone.
-        if std::fs::metadata(to).is_ok_and(|found| !found.is_file()) {
-            let message = format!(
-                "{} is no file, and is not replaced by one; `cat` in the box writes to stdout",
-                to.display()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        let mut temporary = to.as_os_str().to_owned();
-        temporary.push(OsString::from(format!(".{}~", std::process::id())));
-        let temporary = Path::new(&temporary);
-        let options =
-            std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(temporary);
-        let mut file = options.context(format_args!("write {}", to.display()))?;
+        let target = to.to_owned();
+        let mut incoming = blocking(move || Incoming::create(target, mode)).await?;
         let op = FileOp::Read { path: from.into(), offset: 0, length: None };
-        let mut length = 0;
-        let copied = self
-            .download(op, |piece| {
-                length += piece.len() as u64;
-                archive::write_or_skip(&mut file, piece).context(format_args!("write {}", to.display()))
-            })
-            .await
-            .and_then(|()| file.set_len(length).context(format_args!("write {}", to.display())))
-            .and_then(|()| std::fs::rename(temporary, to).context(format_args!("write {}", to.display())));
-        if copied.is_err() {
-            let _ = std::fs::remove_file(temporary);
-        }
-        copied
+        let mut stream = self.open(op).await?;
+        let (pieces, mut inbox) = mpsc::channel::<Vec<u8>>(PIECES);
+        let writing = blocking(move || {
+            while let Some(piece) = inbox.blocking_recv() {
+                incoming.write(&piece)?;
+            }
+            Ok(incoming)
+        });
+        let (written, ended) = tokio::join!(writing, relay_file(&mut stream, pieces));
+        let incoming = written?;
+        blocking(move || ended.and_then(|()| incoming.put())).await
     }
 
     async fn open(&self, file: FileOp) -> Result<Stream> {
@@ -415,6 +417,73 @@ impl Sandbox {
             }
         }
     }
+}
+
+/// A file on its way out, beside the place that it takes when it is whole. Removed again unless it does.
+struct Incoming {
+    file: std::fs::File,
+    temporary: PathBuf,
+    to: PathBuf,
+    length: u64,
+    put: bool,
+}
+
+impl Incoming {
+    fn create(to: PathBuf, mode: u32) -> Result<Incoming> {
+        use std::os::unix::fs::OpenOptionsExt;
+        // What comes takes the place of what is there: a device or a pipe would be gone.
+        if std::fs::metadata(&to).is_ok_and(|found| !found.is_file()) {
+            let message = format!(
+                "{} is no file, and is not replaced by one; `cat` in the box writes to stdout",
+                to.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let mut temporary = to.as_os_str().to_owned();
+        temporary.push(OsString::from(format!(".{}~", std::process::id())));
+        let temporary = PathBuf::from(temporary);
+        let file = std::fs::File::options().write(true).create_new(true).mode(mode & 0o777).open(&temporary);
+        let file = file.context(format_args!("write {}", to.display()))?;
+        Ok(Incoming { file, temporary, to, length: 0, put: false })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        self.length += piece.len() as u64;
+        archive::write_or_skip(&mut self.file, piece).context(format_args!("write {}", self.to.display()))
+    }
+
+    /// It is whole.
+    fn put(mut self) -> Result<()> {
+        let put = self.file.set_len(self.length).and_then(|()| std::fs::rename(&self.temporary, &self.to));
+        self.put = put.is_ok();
+        put.context(format_args!("write {}", self.to.display()))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // Once it is in its place, whoever comes next may have taken the name.
+        if !self.put {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Reads a file to its end, or until nobody takes any more of it.
+fn read_pieces(file: &mut std::fs::File, pieces: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    loop {
+        let mut piece = vec![0; DATA_CHUNK_MAX];
+        let n = file.read(&mut piece)?;
+        piece.truncate(n);
+        if n == 0 || pieces.blocking_send(piece).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    let path = path.to_owned();
+    blocking(move || std::fs::read(&path).context(format_args!("read {}", path.display()))).await
 }
 
 /// Keeps another piece of an archive, or nothing of it if it is too large.
@@ -543,6 +612,24 @@ async fn relay_out(stream: &mut Stream, pieces: mpsc::Sender<Vec<u8>>) -> Result
         }
     }
     Err(gone())
+}
+
+async fn relay_file(stream: &mut Stream, pieces: mpsc::Sender<Vec<u8>>) -> Result<()> {
+    loop {
+        let frame = stream.next().await.ok_or_else(gone)?;
+        match frame.kind {
+            Kind::Data => {
+                let length = frame.body.len() as u64;
+                if pieces.send(frame.body).await.is_err() {
+                    // Whoever writes has given up, and says why.
+                    return Ok(());
+                }
+                stream.grant(length).await?;
+            }
+            Kind::Reply => return client::understand(&frame).map(|_| ()),
+            _ => {}
+        }
+    }
 }
 
 fn take_message(message: &mut Vec<u8>, frame: &glasshouse_protocol::Frame) {

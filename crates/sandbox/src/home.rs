@@ -9,9 +9,11 @@
 //!                sock         the guest's socket
 //!                far          instead of both, if its first process is on another machine
 //!                top<n>/{u,w} what the box wrote since it was last restacked
+//!                index        what lies in it, as far as somebody has asked
+//!                cgroup       where its cgroups are, if its maker was not where they usually are
+//!                door/        what a container is given, and where its guest comes to
 //!   names/<name> -> <id>      a link each
 //!   uids/<slot> -> <id>       ranges of uids in use
-//!                index        what lies in it, as far as somebody has asked
 //!   layers/<name>/tree        read-only layers shared by boxes
 //!                 index       what lies in it, as far as somebody has asked
 //!   indexes/                  the same of directories of the host that are layers
@@ -22,6 +24,7 @@
 //!   traces/<id>/  blobs/      the record, kept when the box is gone
 //!   trash/                    on its way out
 //!   places/<hash>/            layers with nothing but a place to mount something on, for images that have none
+//!   server/                   what the service remembers: keys, tenants, records of boxes, its audit
 //!   engine/                   the guest's program as a file, and an empty directory, once there was a container
 //! ```
 //! Whether a box lives is asked of the kernel, by the lock: no pid file can lie, and no reboot can confuse it. A box on
@@ -359,6 +362,8 @@ impl Home {
 
     /// Removes the links of all kinds that name a box which is not there.
     pub(crate) fn drop_links(&self) -> Result<()> {
+        // Nobody gives a name that was free to another box between our look and our removal.
+        let _lock = self.lock()?;
         for kind in ["names", "uids"] {
             for name in names_in(&self.path.join(kind))? {
                 let link = self.path.join(kind).join(&name);
@@ -447,8 +452,14 @@ impl Home {
     }
 
     /// Removes what a killed process left on its way out. How many.
+    ///
+    /// What lies there while the house is locked is nobody's work any more, and no name of it is used again: to remove it may take
+    /// long, and needs no lock. Two who do so at once, or one after the other was killed, remove the same.
     pub(crate) fn empty_trash(&self) -> Result<usize> {
-        let names = names_in(&self.path.join("trash"))?;
+        let names = {
+            let _lock = self.lock()?;
+            names_in(&self.path.join("trash"))?
+        };
         for name in &names {
             self.empty_trash_of(name)?;
         }

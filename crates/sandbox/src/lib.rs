@@ -45,6 +45,7 @@ pub mod tools;
 pub use code::CodeSpec;
 pub use error::{Error, ErrorKind, Result};
 pub use exec::{Exec, ExecEvent, ExecInput, ExecOutput, Kept};
+pub use glasshouse_protocol::limits::CODE_BYTES_MAX;
 pub use glasshouse_protocol::{
     Chunk, Code, CodeError, CodeResult, ContextInfo, ContextSpec, ContextState, ExecInfo, ExecSpec,
     ExecState, Exit, ExitReport, FileKind, FileStat, Killer, Language, ListPage, MimeBundle, NotStarted,
@@ -69,8 +70,9 @@ pub use state::{
     Content, Diff, DiffOptions, Difference, DigestInfo, ExportOptions, Exported, Imported, Packed,
     SnapshotOptions, Thing, Verified,
 };
-pub use task::{TaskInfo, TaskPhase, TaskSpec};
+pub use task::{GitLogins, TaskInfo, TaskPhase, TaskSpec};
 pub use tools::canonical as canonical_tool;
+pub use tools::complete as complete_tool;
 pub use tools::{CommandTool, RustTool, ToolInfo, ToolProgram, ToolResult, ToolsSpec};
 
 /// The guest's program, as it is put into every box.

@@ -18,6 +18,8 @@ pub(crate) const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const STREAM_FRAMES: usize = (STREAM_CREDIT / FRAME_COST) as usize + 64;
 /// No further frame is put on its way to a guest that leaves this much waiting; whoever sends waits instead.
 pub(crate) const UNSENT_BYTES_HIGH: usize = 256 * 1024;
+/// Bytes of the variables of a box. They travel in one frame with the plan of the box, quoted.
+pub(crate) const ENV_BYTES: usize = 96 * 1024;
 /// Pieces of output that wait for the caller.
 pub(crate) const EVENTS: usize = 16;
 /// One result of code: a picture of a few thousand dots a side, in base64.
@@ -30,6 +32,8 @@ pub(crate) const ACTS: usize = 64;
 pub(crate) const RECORDED_BYTES: usize = 256 * 1024;
 /// Paths that are listed of those that a step changed; all are counted.
 pub(crate) const STEP_CHANGES: usize = 1000;
+/// Paths that are listed beside these because a replay overlooks what the files hold, like git's index.
+pub(crate) const STEP_NOISE: usize = 100;
 /// Bytes of that list, texts of files not counted.
 pub(crate) const STEP_LIST_BYTES: usize = 1 << 20;
 /// What is read of a box's files while it is held still, before it is let go on and read meanwhile.

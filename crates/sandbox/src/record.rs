@@ -1,9 +1,10 @@
 //! What the driver puts on record, in the trace's words.
 
 use glasshouse_protocol::{ExecInfo, ExecSpec, ExecState, ExitReport};
+use glasshouse_trace::limits::LOCK_PAUSE_MAX;
 use glasshouse_trace::{
     BoxCreated, ContextChange, Event, ExecStarted, FileOperation, LimitInForce, Payload, Recorder, Redaction,
-    SecretPattern, Settings, Settled,
+    SecretPattern, Settings, Settled, Turn,
 };
 
 use crate::exec::HeadTail;
@@ -14,7 +15,6 @@ use crate::state::steps::{Changes, Taken};
 /// Writes the record of one box.
 pub(crate) struct Record {
     recorder: Recorder,
-    settings: Settings,
 }
 
 /// Whether the value of a variable has to be hidden. What languages have words for is nobody's secret, and with it the
@@ -33,24 +33,15 @@ impl Record {
             redaction: Redaction { secrets, patterns, ..Redaction::default() },
             ..Settings::default()
         };
-        Record { recorder: Recorder::new(settings.clone()), settings }
+        Record { recorder: Recorder::new(settings) }
     }
 
     /// From now on these values are not written down either.
     pub(crate) fn hide<'a>(&mut self, values: impl Iterator<Item = &'a String>) {
-        let known = self.settings.redaction.secrets.len();
-        for value in values.filter(|value| may_be_secret(value)) {
-            let value = value.clone().into_bytes();
-            if !self.settings.redaction.secrets.contains(&value) {
-                self.settings.redaction.secrets.push(value);
-            }
-        }
-        if self.settings.redaction.secrets.len() > known {
-            self.recorder = Recorder::new(self.settings.clone());
-        }
+        self.recorder.hide(values.filter(|value| may_be_secret(value)).map(String::as_bytes));
     }
 
-    pub(crate) fn created(
+    pub(crate) async fn created(
         &mut self,
         info: &SandboxInfo,
         env: &[(String, String)],
@@ -66,7 +57,7 @@ impl Record {
             let in_force = LimitInForce { value: limit.amount?, mechanism: limit.mechanism.clone() };
             Some((unit(&limit.name), in_force))
         });
-        self.recorder.record(Event::BoxCreated(BoxCreated {
+        self.write(Event::BoxCreated(BoxCreated {
             id: info.id.clone(),
             name: info.name.clone(),
             runtime: info.runtime.name().into(),
@@ -81,11 +72,12 @@ impl Record {
             uncontrolled: info.uncontrolled.clone(),
             forked_from,
             redact: info.redact.clone(),
-        }));
+        }))
+        .await;
     }
 
-    pub(crate) fn started(&mut self, exec: u64, spec: &ExecSpec) {
-        self.recorder.record(Event::ExecStarted(ExecStarted {
+    pub(crate) async fn started(&mut self, exec: u64, spec: &ExecSpec) {
+        self.write(Event::ExecStarted(ExecStarted {
             exec,
             program: spec.program.clone(),
             cwd: spec.cwd.clone(),
@@ -100,46 +92,48 @@ impl Record {
             output_bytes_max: spec.output_bytes_max,
             rlimits: spec.rlimits.clone(),
             ..ExecStarted::default()
-        }));
+        }))
+        .await;
     }
 
-    pub(crate) fn ended(&mut self, exec: u64, report: ExitReport, stdout: HeadTail, stderr: HeadTail) {
+    pub(crate) async fn ended(&mut self, exec: u64, report: ExitReport, stdout: HeadTail, stderr: HeadTail) {
         let (stdout, stderr) = (payload(stdout, report.stdout_bytes), payload(stderr, report.stderr_bytes));
-        self.recorder.record(Event::ExecEnded { exec, report, stdout, stderr });
+        self.write(Event::ExecEnded { exec, report, stdout, stderr }).await;
     }
 
-    pub(crate) fn stdin(&mut self, exec: u64, bytes: HeadTail) {
+    pub(crate) async fn stdin(&mut self, exec: u64, bytes: HeadTail) {
         let total = bytes.total();
-        self.recorder.record(Event::Stdin { exec, payload: payload(bytes, total) });
+        self.write(Event::Stdin { exec, payload: payload(bytes, total) }).await;
     }
 
     /// What code told, if it did.
-    pub(crate) fn results(&mut self, exec: u64, bytes: HeadTail) {
+    pub(crate) async fn results(&mut self, exec: u64, bytes: HeadTail) {
         let total = bytes.total();
         if total > 0 {
-            self.recorder.record(Event::Results { exec, payload: payload(bytes, total) });
+            self.write(Event::Results { exec, payload: payload(bytes, total) }).await;
         }
     }
 
-    pub(crate) fn context(&mut self, change: ContextChange) {
-        self.recorder.record(Event::Context(change));
+    pub(crate) async fn context(&mut self, change: ContextChange) {
+        self.write(Event::Context(change)).await;
     }
 
-    pub(crate) fn signal(&mut self, exec: u64, signal: i32) {
-        self.recorder.record(Event::Signal { exec, signal });
+    pub(crate) async fn signal(&mut self, exec: u64, signal: i32) {
+        self.write(Event::Signal { exec, signal }).await;
     }
 
-    pub(crate) fn file(&mut self, op: &str, path: &str, bytes: Option<u64>, error: Option<String>) {
-        self.recorder.record(Event::File(FileOperation {
+    pub(crate) async fn file(&mut self, op: &str, path: &str, bytes: Option<u64>, error: Option<String>) {
+        self.write(Event::File(FileOperation {
             op: op.into(),
             path: path.into(),
             bytes,
             error,
             ..FileOperation::default()
-        }));
+        }))
+        .await;
     }
 
-    pub(crate) fn state(
+    pub(crate) async fn state(
         &mut self,
         what: &str,
         snapshot: Option<&str>,
@@ -147,7 +141,13 @@ impl Record {
         step: Option<u64>,
     ) {
         let (snapshot, method) = (snapshot.map(str::to_owned), method.map(str::to_owned));
-        self.recorder.record(Event::State { what: what.into(), snapshot, method, step });
+        self.write(Event::State { what: what.into(), snapshot, method, step }).await;
+    }
+
+    /// The box was forked. For a thread that may wait.
+    pub(crate) fn forked(&mut self, method: &str) {
+        let (what, method) = ("fork".into(), Some(method.to_owned()));
+        self.recorder.record(Event::State { what, snapshot: None, method, step: None });
     }
 
     /// Looks through what a step has changed, and stores it. As it was, if that does not go.
@@ -157,24 +157,41 @@ impl Record {
     }
 
     /// A step, with what it has changed.
-    pub(crate) fn step(&mut self, taken: Taken, changes: Option<Result<Settled, Changes>>) {
+    pub(crate) async fn step(&mut self, taken: Taken, changes: Option<Result<Settled, Changes>>) {
         let Taken { base, mut step } = taken;
         if let Some(base) = base {
-            self.recorder.record(Event::Base(base));
+            self.write(Event::Base(base)).await;
         }
         match (changes, &mut step.state) {
-            (Some(Ok(settled)), Some(_)) => drop(self.recorder.record_step(step, settled)),
+            (Some(Ok(settled)), Some(_)) => {
+                let turn = self.recorder.begin_step(step, settled);
+                self.see_through(turn).await;
+            }
             (Some(Err(changes)), Some(state)) => {
                 state.changes = changes.payload();
-                self.recorder.record(Event::Step(Box::new(step)));
+                self.write(Event::Step(Box::new(step))).await;
             }
             // What cannot be said of the box after it cannot be said of what it changed either.
-            (_, None) | (None, _) => drop(self.recorder.record(Event::Step(Box::new(step)))),
+            (_, None) | (None, _) => self.write(Event::Step(Box::new(step))).await,
         }
     }
 
-    pub(crate) fn box_ended(&mut self, why: &str) {
-        self.recorder.record(Event::BoxEnded { why: why.into() });
+    pub(crate) async fn box_ended(&mut self, why: &str) {
+        self.write(Event::BoxEnded { why: why.into() }).await;
+    }
+
+    /// Writes an event, at once if it can be.
+    async fn write(&mut self, event: Event) {
+        let turn = self.recorder.begin(event);
+        self.see_through(turn).await;
+    }
+
+    /// Looks again until it is over, and lets others go on meanwhile: another process may sit on the record for seconds.
+    async fn see_through(&mut self, mut turn: Turn) {
+        while turn == Turn::Waits {
+            tokio::time::sleep(LOCK_PAUSE_MAX).await;
+            turn = self.recorder.go_on();
+        }
     }
 }
 
@@ -192,5 +209,51 @@ pub(crate) fn report_of(info: &ExecInfo) -> Option<ExitReport> {
     match &info.state {
         ExecState::Ended(report) => Some(report.clone()),
         ExecState::Running => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glasshouse_trace::Reader;
+
+    fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    fn events(home: &Home) -> Vec<Event> {
+        let lines = Reader::open(&home.path("traces").join("a"), &home.path("blobs")).unwrap();
+        lines.map(|line| line.unwrap().event).collect()
+    }
+
+    #[test]
+    fn who_waits_for_the_lock_of_a_record_holds_up_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let mut record = Record::open(&home, "a", Vec::new(), Vec::new());
+        let lock = std::fs::File::open(home.path("traces").join("a/trace.jsonl")).unwrap();
+        lock.lock().unwrap();
+        // On one thread, in this order: whoever waited there would keep the lock from being given back.
+        on_one_thread(async { tokio::join!(record.signal(1, 15), async { drop(lock) }) });
+        assert_eq!(events(&home), [Event::Signal { exec: 1, signal: 15 }]);
+    }
+
+    #[test]
+    fn an_event_whose_writer_was_broken_off_is_written_before_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let mut record = Record::open(&home, "a", Vec::new(), Vec::new());
+        let lock = std::fs::File::open(home.path("traces").join("a/trace.jsonl")).unwrap();
+        lock.lock().unwrap();
+        on_one_thread(async {
+            tokio::select! {
+                biased;
+                () = record.signal(1, 15) => panic!("somebody else holds the lock"),
+                () = async {} => drop(lock),
+            }
+            record.signal(2, 9).await;
+        });
+        let signals = [(1, 15), (2, 9)].map(|(exec, signal)| Event::Signal { exec, signal });
+        assert_eq!(events(&home), signals);
     }
 }

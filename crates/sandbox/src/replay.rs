@@ -279,12 +279,12 @@ fn impossible(sandbox: &Sandbox, steps: &[Step]) -> Option<(usize, Error)> {
         let name = tools::canonical(&step.tool, Value::Object(step.params.clone())).0;
         let possible = match step.tool.as_str() {
             _ if step.extra.contains_key(UNREADABLE) => Err(unreadable(&step.extra[UNREADABLE])),
-            tool if step.extra.get(REDACTED) == Some(&Value::Bool(true)) && !tools::is_no_action(tool) => {
+            tool if step.extra.get(REDACTED) == Some(&Value::Bool(true)) && !sandbox.is_no_action(tool) => {
                 Err(redacted())
             }
             "exec" => exec_of(&step.params).map(drop),
             FILE_STEP => FileStep::of(&step.params).map(drop),
-            tool if tools::is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
+            tool if sandbox.is_no_action(tool) || known.contains(&name) || known.contains(&step.tool) => {
                 Ok(())
             }
             // It was not there then, either, and the answer said so.
@@ -359,7 +359,7 @@ impl Replay<'_> {
             "exec" => self.exec(number, step, &ending).await.map_err(failed)?,
             FILE_STEP => self.file(&step.params).await.map_err(failed)?,
             tool => {
-                if tools::is_no_action(tool) {
+                if self.sandbox.is_no_action(tool) {
                     return Ok(None);
                 }
                 self.tool(tool, step, &ending).await.map_err(failed)?;
@@ -513,6 +513,14 @@ impl Sandboxes {
         let mut record = Record::open(self, id)?;
         record.catch_up()?;
         Ok(record.steps.finish())
+    }
+
+    /// The same, with the line of the record at which each of its steps began.
+    pub fn trajectory_and_lines(&self, id: &str) -> Result<(Trajectory, Vec<u64>)> {
+        let mut record = Record::open(self, id)?;
+        record.catch_up()?;
+        let lines = record.steps.lines();
+        Ok((record.steps.finish().0, lines))
     }
 
     /// Takes a trajectory in as the record of a box that is gone. Its id.

@@ -15,7 +15,9 @@ use crate::driver;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{Home, unfinished};
 use crate::image;
-use crate::limits::{DURABLE_AFTER, LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES};
+use crate::limits::{
+    DURABLE_AFTER, ENV_BYTES, LAST_WORDS_TIMEOUT, REDACT_PATTERNS, TRACES_KEPT, TRACES_KEPT_BYTES,
+};
 use crate::record::{Record, may_be_secret};
 use crate::runtime::docker::EngineSettings;
 use crate::runtime::native::faults;
@@ -155,12 +157,12 @@ impl Sandboxes {
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, &spec.env);
-        record.created(&info, &spec.env, forked_from);
+        record.created(&info, &spec.env, forked_from).await;
         match Link::start(stream).await {
             Ok(link) => Ok(self.drive(info, link, record)),
             Err(e) => {
                 // It died in this moment: then it never was.
-                record.box_ended("it ended as soon as it was made");
+                record.box_ended("it ended as soon as it was made").await;
                 self.remove(info).await?;
                 Err(e)
             }
@@ -173,7 +175,7 @@ impl Sandboxes {
         self.inner.children.reap();
         self.inner.children.add(pidfd);
         let mut record = self.record(&info, env);
-        record.state("start", None, None, None);
+        record.state("start", None, None, None).await;
         let link = Link::start(stream).await?;
         Ok(self.drive(info, link, record))
     }
@@ -343,7 +345,22 @@ impl Sandboxes {
 
     /// All boxes. What died meanwhile is cleaned up on the way.
     pub async fn list(&self) -> Result<Vec<SandboxInfo>> {
-        self.clean_dead().await?;
+        self.inner.children.reap();
+        let house = self.clone();
+        let looked = blocking(move || match house.dead()? {
+            dead if dead.is_empty() => house.infos().map(Ok),
+            dead => Ok(Err(dead)),
+        });
+        match looked.await? {
+            Ok(infos) => return Ok(infos),
+            Err(dead) => self.clean_up(dead).await?,
+        };
+        let house = self.clone();
+        blocking(move || house.infos()).await
+    }
+
+    /// What is known of all boxes, the oldest first.
+    fn infos(&self) -> Result<Vec<SandboxInfo>> {
         let mut infos = Vec::new();
         for id in self.inner.home.ids()? {
             if let Some(info) = self.inner.home.read_info(&id)? {
@@ -365,7 +382,7 @@ impl Sandboxes {
                     let last_words = self.last_words(&info, &mut record);
                     let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, last_words).await;
                 }
-                record.box_ended("destroyed");
+                record.box_ended("destroyed").await;
                 self.remove(info).await?;
             }
             // It never became a box, or what is known of it is damaged: take away what is there.
@@ -438,12 +455,19 @@ impl Sandboxes {
     /// Removes every box that has died. Which.
     async fn clean_dead(&self) -> Result<Vec<String>> {
         self.inner.children.reap();
+        let house = self.clone();
+        let dead = blocking(move || house.dead()).await?;
+        self.clean_up(dead).await
+    }
+
+    /// Removes boxes that have died. Which: some may be out of reach.
+    async fn clean_up(&self, dead: Vec<String>) -> Result<Vec<String>> {
         let mut cleaned = Vec::new();
-        for id in self.dead()? {
+        for id in dead {
             let removed = match self.inner.home.read_info(&id) {
                 Ok(Some(info)) => {
                     let mut record = self.record(&info, &[]);
-                    record.box_ended("ended by itself");
+                    record.box_ended("ended by itself").await;
                     self.remove(info).await
                 }
                 Ok(None) | Err(_) => self.remove_ruin(id.clone()).await,
@@ -461,7 +485,8 @@ impl Sandboxes {
     }
 
     /// Boxes whose life's lock nobody holds. The house is locked meanwhile, so one that is being made is not taken
-    /// for dead in the moment between its directory and its lock.
+    /// for dead in the moment between its directory and its lock. Whoever holds that lock is waited for, and an engine may be
+    /// asked: not for a task of the loop.
     fn dead(&self) -> Result<Vec<String>> {
         let home = &self.inner.home;
         let _lock = home.lock()?;
@@ -491,29 +516,26 @@ impl Sandboxes {
     fn clean_outside(&self) -> Result<Cleaned> {
         let home = &self.inner.home;
         let mut cleaned = Cleaned::default();
+        // A box has its directory before it leaves any trace outside: of those that are found first, whoever has none then has
+        // gone. So the house need not be locked, however long an engine takes to answer.
         let native = self.inner.runtimes.get(RuntimeKind::Native);
-        {
-            let _lock = home.lock()?;
-            let living = home.ids()?;
-            for id in native.traces_outside()? {
-                if !living.contains(&id) {
-                    native.destroy(None, &id)?;
-                    cleaned.cgroups += 1;
-                }
-            }
-            let docker = self.inner.runtimes.get(RuntimeKind::Docker);
-            // Without an engine there are no containers to be found.
-            for id in docker.traces_outside().unwrap_or_default() {
-                if !living.contains(&id) {
-                    docker.destroy(None, &id)?;
-                    cleaned.containers += 1;
-                }
-            }
-            // They come again by themselves when they are needed. Without an engine there are none.
-            let _ = self.containers().drop_volumes();
-            cleaned.directories = home.empty_trash()?;
-            home.drop_links()?;
+        let docker = self.inner.runtimes.get(RuntimeKind::Docker);
+        let groups = native.traces_outside()?;
+        // Without an engine there are no containers to be found.
+        let containers = docker.traces_outside().unwrap_or_default();
+        let there = home.ids()?;
+        for id in groups.iter().filter(|id| !there.contains(id)) {
+            native.destroy(None, id)?;
+            cleaned.cgroups += 1;
         }
+        for id in containers.iter().filter(|id| !there.contains(id)) {
+            docker.destroy(None, id)?;
+            cleaned.containers += 1;
+        }
+        // They come again by themselves when they are needed. Without an engine there are none.
+        let _ = self.containers().drop_volumes();
+        cleaned.directories = home.empty_trash()?;
+        home.drop_links()?;
         for id in home.ids()? {
             cleaned.directories += home.drop_tops(&id)?;
         }
@@ -645,6 +667,12 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
         return invalid(format!("{cwd:?} cannot be the working directory; it has to begin with `/`"));
     }
     check_variables(&spec.env)?;
+    let env_bytes: usize = spec.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if env_bytes > ENV_BYTES {
+        return invalid(format!(
+            "the variables of a box have {ENV_BYTES} bytes at most, and not {env_bytes}"
+        ));
+    }
     if spec.redact.len() > REDACT_PATTERNS {
         return invalid(format!("a box has at most {REDACT_PATTERNS} patterns of what is not recorded"));
     }
@@ -657,4 +685,20 @@ pub(crate) fn check(spec: &SandboxSpec) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lists_boxes_while_the_house_is_locked_holds_up_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let house = Sandboxes::open(Settings { home: dir.path().join("home") }).unwrap();
+        let lock = house.home().lock().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // On one thread, in this order: whoever waited for the lock there would keep it from being given back.
+        let (listed, ()) = runtime.block_on(async { tokio::join!(house.list(), async { drop(lock) }) });
+        assert_eq!(listed.unwrap().len(), 0);
+    }
 }

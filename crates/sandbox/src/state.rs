@@ -17,7 +17,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::{BoxRecord, unfinished};
-use crate::image::Base;
+use crate::image::{Base, Stop};
 use crate::limits::CHAIN_LONG;
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{Sandboxes, check_name, new_id};
@@ -52,7 +52,7 @@ impl Sandboxes {
             Ok((before.info.clone(), house.take_of(before, options, None)?))
         })
         .await?;
-        self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()), None);
+        self.record(&info, &[]).state("snapshot", Some(&taken.id), Some(taken.method.name()), None).await;
         self.tidy_later(info.runtime, (taken.method == Method::Rotate).then_some(info.id));
         Ok(taken)
     }
@@ -216,7 +216,7 @@ impl Sandboxes {
             Ok((info, left))
         })
         .await?;
-        self.record(&info, &[]).state(what, snapshot.as_deref(), None, step);
+        self.record(&info, &[]).state(what, snapshot.as_deref(), None, step).await;
         self.tidy_later(info.runtime, None);
         if left {
             // Layers that it stood on may be nobody's now.
@@ -228,10 +228,19 @@ impl Sandboxes {
     /// Makes boxes on the state of a box, with what that one was asked to be, or on a snapshot. None of them shares
     /// anything that can be written.
     pub async fn fork(&self, name: &str, count: usize) -> Result<Vec<Sandbox>> {
+        self.fork_until(&Stop::default(), name, count).await
+    }
+
+    /// The same, until it is stopped; then none is left.
+    pub async fn fork_until(&self, stop: &Stop, name: &str, count: usize) -> Result<Vec<Sandbox>> {
         let (base, spec) = self.fork_of(name).await?;
         let mut made = Vec::new();
         for _ in 0..count {
-            match self.create_on(&spec, &base, Some(base.of.clone())).await {
+            let next = match stop.is_said() {
+                true => Err(Error::new(ErrorKind::Failed, "it was stopped before all forks were made")),
+                false => self.create_on(&spec, &base, Some(base.of.clone())).await,
+            };
+            match next {
                 Ok(sandbox) => made.push(sandbox),
                 Err(e) => {
                     self.tidy_later(spec.runtime, base.grown);
@@ -253,16 +262,9 @@ impl Sandboxes {
         blocking(move || {
             let home = house.home();
             let share = home.store_shared()?;
-            let id = match home.resolve(&name) {
-                Ok(id) => look::check_means_box(home, &name, id)?,
-                Err(_) => {
-                    let snapshot = records::find(home, &name).map_err(|e| match e.kind() {
-                        ErrorKind::NotFound => Error::new(
-                            ErrorKind::NotFound,
-                            format!("there is no box and no snapshot {name:?}; `glass list` and `glass snapshots` show those that are"),
-                        ),
-                        _ => e,
-                    })?;
+            let id = match look::find(home, &name)? {
+                look::Found::Box(id) => id,
+                look::Found::Snapshot(snapshot) => {
                     let (of, image) = (snapshot.id.clone(), Image::Snapshot(snapshot.id.clone()));
                     let base = crate::image::resolve(home, &image)?;
                     let cwd = snapshot.task.as_ref().map(|task| task.dir.clone());
@@ -276,7 +278,7 @@ impl Sandboxes {
             house.shorten(&record.info);
             let layer = layers::new_name("top")?;
             let taken = house.runtime(record.info.runtime).snapshot(&id, &layer)?;
-            house.record(&record.info, &[]).state("fork", None, Some(taken.method.name()), None);
+            house.record(&record.info, &[]).forked(taken.method.name());
             let base = Base {
                 image: record.info.root_image.clone(),
                 layers: layers::sources(home, &taken.chain)?,
@@ -315,7 +317,7 @@ impl Sandboxes {
         let (house, id) = (self.clone(), info.id.clone());
         blocking(move || house.runtime(info.runtime).stop(&id)).await?;
         let info = self.info(&info.id).await?;
-        self.record(&info, &[]).state("stop", None, None, None);
+        self.record(&info, &[]).state("stop", None, None, None).await;
         Ok(info.id)
     }
 

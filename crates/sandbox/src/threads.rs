@@ -53,12 +53,18 @@ pub(crate) async fn blocking_and_after<T: Send + 'static, After: FnOnce()>(
     .map(|value| (value, done))
 }
 
+/// Room for work: a piece of it each.
+static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
+
 /// Has work done when there is room for it, and waits for its answer.
 async fn take_turn<T>(work: Work, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
-    static ROOM: Semaphore = Semaphore::const_new(BLOCKING_THREADS);
     let broken_off = |_| Error::new(ErrorKind::Failed, "the work was broken off");
-    let _room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
-    give(work)?;
+    let room = ROOM.acquire().await.map_err(|_| Error::new(ErrorKind::Failed, "no more work is taken"))?;
+    // It is the work's, and not its caller's: one who has gone takes no thread along.
+    give(Box::new(move || {
+        let _room = room;
+        work();
+    }))?;
     answer.await.map_err(broken_off)?
 }
 
@@ -141,6 +147,33 @@ mod tests {
         threads.sort_by_key(|id| format!("{id:?}"));
         threads.dedup();
         assert!(threads.len() < 100, "each had a thread of its own");
+    }
+
+    #[test]
+    fn work_whose_caller_has_gone_takes_room_until_it_is_done() {
+        const GONE: usize = 8;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        let (begin, begun) = sync_channel(GONE);
+        let gates = [(); GONE].map(|()| {
+            let (open, gate) = sync_channel::<()>(0);
+            let begin = begin.clone();
+            let work = blocking(move || {
+                let _ = begin.send(());
+                let _ = gate.recv();
+                Ok(())
+            });
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    done = work => done.expect("it waits at its gate"),
+                    // Others may have all the room for now.
+                    () = async { while begun.try_recv().is_err() { tokio::task::yield_now().await } } => {}
+                }
+            });
+            open
+        });
+        assert!(ROOM.available_permits() <= BLOCKING_THREADS - GONE);
+        drop(gates);
     }
 
     #[test]

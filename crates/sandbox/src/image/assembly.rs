@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasshouse_linux::rustix;
 use glasshouse_linux::rustix::fs::FileType;
-use glasshouse_linux::unpack::{self, Bounds, Chain, Owners, Unpacked};
+use glasshouse_linux::unpack::{self, Bounds, Chain, Owners, Shape, Unpacked};
 use glasshouse_protocol::plan::DOOR_NAMES;
 use sha2::{Digest as _, Sha256};
 
@@ -52,6 +52,9 @@ pub(super) struct Assembly {
     home: Home,
     incoming: Arc<Incoming>,
     owners: Owners,
+    shape: Shape,
+    /// Layers delete what is below them.
+    deletions: bool,
     chain: Chain,
     /// Contents so far, lowest first.
     diff_ids: Vec<String>,
@@ -76,6 +79,8 @@ impl Assembly {
             home: home.clone(),
             incoming,
             owners,
+            shape: Shape::IMAGE,
+            deletions: true,
             chain: Chain::new(Vec::new(), opaque),
             diff_ids: Vec::new(),
             layers: Vec::new(),
@@ -87,13 +92,20 @@ impl Assembly {
         }
     }
 
-    /// The same for a tree of our own kind: modes are kept even where they lock us out, as far as that goes.
+    /// The same for a tree of our own kind: modes are kept even where they lock us out, as far as that goes, and all that a box
+    /// can write finds room.
     pub(super) fn of_state(home: &Home, incoming: Arc<Incoming>) -> Assembly {
         let mut assembly = Assembly::new(home, incoming, Arc::default());
+        assembly.shape = Shape::STATE;
         if assembly.owners == Owners::Ours {
             assembly.owners = Owners::OursAsTheyAre;
         }
         assembly
+    }
+
+    /// The same for a tree that is no layer: names of deletions are refused in it.
+    pub(super) fn without_deletions(self) -> Assembly {
+        Assembly { deletions: false, ..self }
     }
 
     /// Takes the next layer from the store. Whether it is there.
@@ -185,7 +197,8 @@ impl Assembly {
             let mut plain = Plain { stream, sent: &sent, hash: Sha256::new(), bytes: 0, room };
             let entries =
                 super::room_entries(&self.home)?.min(IMAGE_ENTRIES_MAX.saturating_sub(self.entries));
-            let bounds = Bounds { bytes: LAYER_BYTES_MAX.min(room), entries, except: &DOOR_NAMES };
+            let (bytes, shape, deletions) = (LAYER_BYTES_MAX.min(room), self.shape, self.deletions);
+            let bounds = Bounds { bytes, entries, except: &DOOR_NAMES, shape, deletions };
             let unpacked = unpack::unpack(&mut plain, tree.as_fd(), &self.chain, self.owners, bounds);
             (unpacked.map_err(|e| refused(e, diff_id))?, plain.hash.finalize())
         };

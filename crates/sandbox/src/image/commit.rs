@@ -19,6 +19,13 @@ use crate::spec::Image;
 /// Writes an image that shows what the snapshot shows, and runs commands as its box did.
 pub(super) fn commit(home: &Home, snapshot: &SnapshotInfo, name: &str) -> Result<ImageInfo> {
     let reference: Reference = name.parse()?;
+    if reference.digest.is_some() {
+        let message = format!(
+            "cannot call the image {reference}: a name with a digest is that of an image of a registry, and what is \
+             committed has no such digest"
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
     snapshot.check_durable()?;
     let store = home.store_shared()?;
     let before = store::image(home, name).is_ok();

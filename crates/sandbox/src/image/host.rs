@@ -104,13 +104,13 @@ fn fingerprint() -> u64 {
 
 /// Makes the layer beside its place and moves it there when it is whole: whoever comes second finds it made.
 fn make(home: &Home, layer: &Path) -> Result<()> {
-    // Nobody empties the trash, and nobody else makes the layer, while we do.
+    // Nobody looks what is in the trash, and nobody else makes the layer, while we do.
     let _lock = home.lock()?;
     if layer.is_dir() {
         return Ok(());
     }
-    let build = home.path("trash").join("layer");
-    let _ = fs::remove_dir_all(&build);
+    // A name of its own: somebody may be removing what a maker left who was killed.
+    let build = home.path("trash").join(layers::new_name("layer")?);
     let made = fill(&build.join("tree")).and_then(|()| fs::rename(&build, layer));
     if made.is_err() {
         let _ = fs::remove_dir_all(&build);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::pin::pin;
 
+use super::import::Called;
 use super::pull::{self, Halt, PullOptions, Stop};
 use super::store::{self, ImageInfo};
 use super::{Reference, commit, import};
@@ -21,7 +22,7 @@ impl Sandboxes {
     }
 
     /// Takes an image from an archive (of the OCI's layout, or by `docker save`), or from a directory: one of the OCI's
-    /// layout, or one that holds a root. Without a name it gets its own, or the file's.
+    /// layout, or one that holds a root. Without a name it gets its own, or the file's, unless another image has that.
     pub async fn import_image(&self, path: &Path, name: Option<&str>) -> Result<ImageInfo> {
         self.import_image_until(&Stop::default(), path, name).await
     }
@@ -33,10 +34,24 @@ impl Sandboxes {
         path: &Path,
         name: Option<&str>,
     ) -> Result<ImageInfo> {
-        let (home, path, name) = (self.home().clone(), path.to_owned(), name.map(str::to_owned));
+        let called = match name {
+            Some(name) => Called::Given(name.parse()?),
+            None => Called::Itself,
+        };
+        self.import_called(stop, path, called).await
+    }
+
+    /// Takes an image from an archive that somebody wants boxes of, until it is stopped. It is called by its digest: what the
+    /// archive calls itself is not believed, so that no image that is here is another one afterwards.
+    pub async fn archive_image_until(&self, stop: &Stop, path: &Path) -> Result<ImageInfo> {
+        self.import_called(stop, path, Called::ByDigest).await
+    }
+
+    async fn import_called(&self, stop: &Stop, path: &Path, called: Called) -> Result<ImageInfo> {
+        let (home, path) = (self.home().clone(), path.to_owned());
         let halt = Halt::default();
         let halted = halt.flag();
-        let mut work = pin!(blocking(move || import::import(&home, &path, name.as_deref(), halted)));
+        let mut work = pin!(blocking(move || import::import(&home, &path, called, halted)));
         tokio::select! {
             done = &mut work => done,
             () = stop.said() => {
@@ -100,7 +115,7 @@ impl Sandboxes {
                 Ok(Image::Stored(name.parse::<Reference>()?.to_string()))
             }
             Image::OciArchive(path) | Image::DockerArchive(path) => {
-                Ok(Image::Stored(self.import_image(path, None).await?.name))
+                Ok(Image::Stored(self.archive_image_until(&Stop::default(), path).await?.name))
             }
             other => Ok(other.clone()),
         }

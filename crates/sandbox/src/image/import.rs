@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::assembly::{Assembly, Blob};
 use super::manifest::{
-    self, Config, DOCUMENT_BYTES_MAX, Descriptor, Document, ImageConfig, Platform, digest_of,
+    self, Config, DOCUMENT_BYTES_MAX, Descriptor, Document, ImageConfig, NAME_NOTE, Platform, digest_of,
 };
 use super::reference::Reference;
 use super::store::{ImageInfo, Incoming, image};
@@ -33,18 +33,29 @@ const INDEXES_MAX: usize = 3;
 /// Names in archives by `docker save` that lead to each other.
 const LINKS_MAX: usize = 8;
 
+/// What images are called that nobody gave a name to, together with their digests: what an archive calls itself is
+/// somebody else's word, and must not become what a name of ours stands for.
+const OURS: &str = "localhost/archive";
+/// What a file's name ends with that is no part of the image's.
+const ENDINGS: [&str; 3] = [".tar", ".tar.gz", ".tar.zst"];
+
+/// What an image is to be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Called {
+    /// This.
+    Given(Reference),
+    /// What the archive says, or else as its file; nothing else that is here loses its name to it.
+    Itself,
+    /// By its digest, whatever it says.
+    ByDigest,
+}
+
 /// Takes an image from an archive or a directory.
-pub(super) fn import(
-    home: &Home,
-    path: &Path,
-    name: Option<&str>,
-    halt: Arc<AtomicBool>,
-) -> Result<ImageInfo> {
-    let given = name.map(str::parse::<Reference>).transpose()?;
+pub(super) fn import(home: &Home, path: &Path, called: Called, halt: Arc<AtomicBool>) -> Result<ImageInfo> {
     let path = std::fs::canonicalize(path).context(format_args!("import {}", path.display()))?;
     let store = home.store_shared()?;
     let incoming = Arc::new(Incoming::new(home, None)?);
-    let work = Work { home, path: &path, given, incoming: Arc::clone(&incoming), halt };
+    let work = Work { home, path: &path, called, incoming: Arc::clone(&incoming), halt };
     let (info, before) = work.run()?;
     drop((incoming, store));
     if before.is_some() {
@@ -56,15 +67,15 @@ pub(super) fn import(
 /// Unpacks the layers of an image that an engine has saved. Their names, uppermost first; no record names them yet.
 pub(crate) fn unpack_saved(home: &Home, file: File, image: &str) -> Result<Vec<String>> {
     let (incoming, path) = (Arc::new(Incoming::new(home, None)?), PathBuf::from(image));
-    let work = Work { home, path: &path, given: None, incoming, halt: Arc::default() };
-    let (assembly, _) = work.unpack(&Files::of_archive(file, &path)?)?;
-    assembly.publish()
+    let work = Work { home, path: &path, called: Called::ByDigest, incoming, halt: Arc::default() };
+    let files = Files::of_archive(file, &path)?;
+    work.unpack(&files, &work.find(&files)?)?.publish()
 }
 
 struct Work<'a> {
     home: &'a Home,
     path: &'a Path,
-    given: Option<Reference>,
+    called: Called,
     incoming: Arc<Incoming>,
     /// Somebody wants it to end.
     halt: Arc<AtomicBool>,
@@ -75,6 +86,8 @@ struct Found {
     /// The name that it brings.
     name: Option<String>,
     digest: String,
+    /// Those of the indexes that led to it, by which it is known, too.
+    indexes: Vec<String>,
     config: Config,
     /// Where its layers are, lowest first, and their digests as far as they are told.
     layers: Vec<(String, Option<String>)>,
@@ -89,12 +102,15 @@ impl Work<'_> {
             return self.root();
         }
         let files = if is_dir { Files::of_directory(self.path)? } else { self.archive()? };
-        let (assembly, found) = self.unpack(&files)?;
-        self.finish(assembly, found.name, &found.digest, found.config)
+        let found = self.find(&files)?;
+        Platform::parse(None)?.check(&found.config).map_err(|e| self.failed(e))?;
+        let reference = self.reference(&found)?;
+        let assembly = self.unpack(&files, &found)?;
+        self.finish(assembly, &reference, &found.digest, found.config)
     }
 
-    /// Finds the image in these files, and unpacks its layers.
-    fn unpack(&self, files: &Files) -> Result<(Assembly, Found)> {
+    /// Finds the image in these files.
+    fn find(&self, files: &Files) -> Result<Found> {
         let found = match files.document("manifest.json")? {
             Some(bytes) if files.find("index.json")?.is_none() => docker(files, &bytes),
             _ => match files.document("index.json")? {
@@ -111,6 +127,10 @@ impl Work<'_> {
                 Error::new(ErrorKind::Invalid, "its manifest and its configuration count layers differently");
             return Err(self.failed(error));
         }
+        Ok(found)
+    }
+
+    fn unpack(&self, files: &Files, found: &Found) -> Result<Assembly> {
         let mut assembly = self.assembly();
         for ((file, digest), diff_id) in found.layers.iter().zip(&found.config.diff_ids) {
             if assembly.reuse(diff_id)? {
@@ -121,7 +141,7 @@ impl Work<'_> {
             let blob = Blob { stream, digest: digest.clone() };
             assembly.unpack(blob, Some(diff_id), &|_| {}).map_err(|e| self.failed(e))?;
         }
-        Ok((assembly, found))
+        Ok(assembly)
     }
 
     fn failed(&self, error: Error) -> Error {
@@ -132,22 +152,60 @@ impl Work<'_> {
         Assembly::new(self.home, Arc::clone(&self.incoming), Arc::clone(&self.halt))
     }
 
-    fn finish(&self, assembly: Assembly, own: Option<String>, digest: &str, config: Config) -> Result<Done> {
-        // A name of the archive's own is somebody else's word: one that is none is not used.
-        let own = own.and_then(|name| name.parse::<Reference>().ok());
-        let reference = match self.given.clone().or(own) {
-            Some(reference) => reference,
-            None => self.name_of_file()?,
+    /// What it will be called. A name with a digest that it does not have would lie to whoever reads it.
+    fn reference(&self, found: &Found) -> Result<Reference> {
+        let is_true = |reference: &Reference| match &reference.digest {
+            Some(digest) => *digest == found.digest || found.indexes.contains(digest),
+            None => true,
         };
+        match &self.called {
+            Called::Given(reference) if is_true(reference) => Ok(reference.clone()),
+            Called::Given(reference) => {
+                let message = format!("it cannot be called {reference}: its digest is {}", found.digest);
+                Err(self.failed(Error::new(ErrorKind::Invalid, message)))
+            }
+            Called::ByDigest => format!("{OURS}@{}", found.digest).parse(),
+            Called::Itself => {
+                // A name of the archive's own is somebody else's word: one that is none, or not true, is not used.
+                let own = found.name.as_ref().and_then(|name| name.parse::<Reference>().ok());
+                let reference = own.filter(is_true).map_or_else(|| self.name_of_file(), Ok)?;
+                self.check_free(&reference, &found.digest)?;
+                Ok(reference)
+            }
+        }
+    }
+
+    /// Nobody asked for this name, so what has it keeps it.
+    fn check_free(&self, reference: &Reference, digest: &str) -> Result<()> {
+        match image(self.home, &reference.to_string()) {
+            Ok(other) if other.digest != digest => {
+                let message = format!(
+                    "{reference} is the name of another image here (digest {}, this one has {digest}); \
+                     `--name {reference}` replaces it, another name keeps both",
+                    other.digest
+                );
+                Err(self.failed(Error::new(ErrorKind::Exists, message)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(
+        &self,
+        assembly: Assembly,
+        reference: &Reference,
+        digest: &str,
+        config: Config,
+    ) -> Result<Done> {
         let before = image(self.home, &reference.to_string()).ok();
-        let info = assembly.finish(&reference, digest, config).map_err(|e| self.failed(e))?;
+        let info = assembly.finish(reference, digest, config).map_err(|e| self.failed(e))?;
         Ok((info, before))
     }
 
     fn name_of_file(&self) -> Result<Reference> {
         let name =
             self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-        let name = name.split(".tar").next().unwrap_or_default();
+        let name = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
         name.parse::<Reference>().map_err(|_| {
             let message = format!("{} gives no name for an image; say --name", self.path.display());
             Error::new(ErrorKind::Invalid, message)
@@ -163,9 +221,12 @@ impl Work<'_> {
         let (reader, writer) = io::pipe().context("make a pipe")?;
         let from = self.path.to_owned();
         let packing = std::thread::Builder::new().name("glasshouse".into());
-        let packing = packing.spawn(move || archive::pack(&from, Bits::All, io::BufWriter::new(writer)));
+        let packing = packing.spawn(move || {
+            archive::pack(&from, ResolveFlags::empty(), Bits::All, io::BufWriter::new(writer))
+        });
         let packing = packing.context("start a thread (is the limit of processes reached?)")?;
-        let mut assembly = self.assembly();
+        // Nothing lies below a root: what is called as deletions are in layers is a file like any other, and would be lost.
+        let mut assembly = self.assembly().without_deletions();
         let unpacked = assembly.unpack(Blob { stream: reader, digest: None }, None, &|_| {});
         // Whoever packs is stopped by the end of the pipe if we gave up.
         let packed =
@@ -178,7 +239,10 @@ impl Work<'_> {
         unpacked.map_err(|e| self.failed(e))?;
         let diff_ids = assembly.contents().to_vec();
         let digest = diff_ids.first().cloned().unwrap_or_default();
-        self.finish(assembly, None, &digest, Config { image: ImageConfig::default(), diff_ids })
+        let config = Config { image: ImageConfig::default(), platform: None, diff_ids };
+        let found = Found { name: None, digest, indexes: Vec::new(), config, layers: Vec::new() };
+        let reference = self.reference(&found)?;
+        self.finish(assembly, &reference, &found.digest, found.config)
     }
 
     /// Opens an archive, decompressed first if it is compressed as a whole.
@@ -361,31 +425,45 @@ fn beside(name: &str, target: &Path) -> Option<String> {
 fn oci(files: &Files, mut bytes: Vec<u8>) -> Result<Found> {
     let value: Value = serde_json::from_slice(&bytes)
         .map_err(|e| Error::new(ErrorKind::Invalid, format!("its index.json is no JSON: {e}")))?;
-    let note = |key: &str| {
-        let note = value.pointer("/manifests/0/annotations").and_then(|notes| notes.get(key));
-        note.and_then(Value::as_str).map(str::to_owned)
-    };
-    // A bare tag is no name.
-    let named = note("org.opencontainers.image.ref.name").filter(|name| name.contains([':', '/']));
-    let name = note("io.containerd.image.name").or(named);
     let platform = Platform::parse(None)?;
     let mut digest = digest_of(&bytes);
-    for _ in 0..INDEXES_MAX {
+    let (mut name, mut indexes) = (None, Vec::new());
+    for n in 0..INDEXES_MAX {
         match manifest::document(&bytes, &platform)? {
             Document::Index(inner) => {
                 bytes = files.blob(&inner)?;
+                match n {
+                    // What names images is the first index, of the one that was chosen there; its own digest nobody knows.
+                    0 => name = name_of(&value, &inner.digest),
+                    _ => indexes.push(digest),
+                }
                 digest = inner.digest;
             }
             Document::Manifest(manifest) => {
                 let config = manifest::config(&files.blob(&manifest.config)?)?;
                 let layer = |layer: &Descriptor| (path_of(&layer.digest), Some(layer.digest.clone()));
                 let layers = manifest.layers.iter().map(layer).collect();
-                return Ok(Found { name, digest, config, layers });
+                return Ok(Found { name, digest, indexes, config, layers });
             }
         }
     }
     let message = format!("more than {INDEXES_MAX} indexes lead to each other");
     Err(Error::new(ErrorKind::Limit, message))
+}
+
+/// What an index calls the image of this digest, under the first of its names that is one.
+fn name_of(index: &Value, digest: &str) -> Option<String> {
+    let note = |entry: &Value, key: &str| {
+        entry.get("annotations").and_then(|notes| notes.get(key)).and_then(Value::as_str).map(str::to_owned)
+    };
+    let entries = index.get("manifests").and_then(Value::as_array).into_iter().flatten();
+    let mut chosen =
+        entries.filter(|entry| entry.get("digest").and_then(Value::as_str).is_some_and(|of| of == digest));
+    chosen.find_map(|entry| {
+        // A bare tag is no name.
+        let named = note(entry, NAME_NOTE).filter(|name| name.contains([':', '/']));
+        note(entry, "io.containerd.image.name").or(named)
+    })
 }
 
 /// An image by `docker save`.
@@ -405,6 +483,7 @@ fn docker(files: &Files, bytes: &[u8]) -> Result<Found> {
     Ok(Found {
         name: image.pointer("/RepoTags/0").and_then(Value::as_str).map(str::to_owned),
         digest: digest_of(&config),
+        indexes: Vec::new(),
         config: manifest::config(&config)?,
         layers: layers.ok_or_else(|| broken("names layers by something else than words"))?,
     })

@@ -15,6 +15,9 @@ pub(crate) const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 /// One layer, as it is sent.
 pub(crate) const BLOB_BYTES_MAX: u64 = 32 << 30;
 
+/// The note by which an index names what it leads to.
+pub(crate) const NAME_NOTE: &str = "org.opencontainers.image.ref.name";
+
 /// The types of documents that are understood, most wanted first.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
@@ -75,6 +78,8 @@ pub struct ImageConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) image: ImageConfig,
+    /// The machine that it is for, if that is told.
+    pub(crate) platform: Option<Platform>,
     pub(crate) diff_ids: Vec<String>,
 }
 
@@ -125,6 +130,20 @@ impl Platform {
             other => other,
         };
         Platform { os: "linux".into(), architecture: architecture.into(), variant: None }
+    }
+
+    /// Whether an image that came without an index, so without a choice, is for this machine.
+    pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        let Some(of) = &config.platform else { return Ok(()) };
+        let same_variant = match (&self.variant, &of.variant) {
+            (Some(wanted), Some(of)) => wanted == of,
+            _ => true,
+        };
+        if of.os == self.os && of.architecture == self.architecture && same_variant {
+            return Ok(());
+        }
+        let message = format!("the image is for {of} alone, and {self} is wanted");
+        Err(Error::new(ErrorKind::NotFound, message))
     }
 
     fn fits(&self, value: &Value) -> bool {
@@ -197,15 +216,22 @@ pub(crate) fn check_count(layers: usize) -> Result<()> {
 }
 
 fn index(manifests: &[Value], platform: &Platform) -> Result<Descriptor> {
-    let of = |value: &Value| value.get("platform").cloned();
+    let of = |value: &Value| value.get("platform").filter(|of| !of.is_null()).cloned();
     let fitting = manifests.iter().find(|value| of(value).is_some_and(|of| platform.fits(&of)));
-    // Local tools write indexes of one image without a word on the machine.
-    let only = || match manifests {
-        [one] if one.get("platform").is_none() => Some(one),
+    // Local tools write indexes without a word on the machine, with an entry for each tag of one image.
+    let silent = match manifests {
+        [first, ..] if manifests.iter().all(|value| of(value).is_none()) => Some(first),
         _ => None,
     };
-    if let Some(value) = fitting.or_else(only) {
+    let is_same = |first: &&Value| manifests.iter().all(|value| value.get("digest") == first.get("digest"));
+    if let Some(value) = fitting.or(silent.filter(is_same)) {
         return descriptor(value, DOCUMENT_BYTES_MAX);
+    }
+    if silent.is_some() {
+        return Err(several(manifests));
+    }
+    if manifests.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "there is no image in it"));
     }
     let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or("?").to_owned();
     let there: Vec<String> = manifests
@@ -217,6 +243,22 @@ fn index(manifests: &[Value], platform: &Platform) -> Result<Descriptor> {
         .collect();
     let message = format!("there is no image for {platform}, only for {}", there.join(", "));
     Err(Error::new(ErrorKind::NotFound, message))
+}
+
+/// Images of which none can be preferred.
+fn several(manifests: &[Value]) -> Error {
+    let name = |value: &Value| {
+        let name = value.get("annotations").and_then(|notes| notes.get(NAME_NOTE)).or(value.get("digest"));
+        name.and_then(Value::as_str).unwrap_or("?").escape_debug().to_string()
+    };
+    let names: Vec<String> = manifests.iter().map(name).take(20).collect();
+    let message = format!(
+        "there are {} images in it, and nothing says for which machines they are: {}; take the one that is wanted \
+         into a file of its own",
+        manifests.len(),
+        names.join(", ")
+    );
+    Error::new(ErrorKind::Invalid, message)
 }
 
 /// Reads a configuration.
@@ -246,7 +288,19 @@ pub(crate) fn config(bytes: &[u8]) -> Result<Config> {
         labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
         architecture: text(&value, "architecture"),
     };
-    Ok(Config { image, diff_ids })
+    // Some builders write the kernel's words.
+    let architecture = match image.architecture.as_str() {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let word = |key: &str| Some(text(&value, key)).filter(|text| !text.is_empty());
+    let platform = (!architecture.is_empty()).then(|| Platform {
+        os: word("os").unwrap_or_else(|| "linux".to_owned()),
+        architecture: architecture.to_owned(),
+        variant: word("variant"),
+    });
+    Ok(Config { image, platform, diff_ids })
 }
 
 #[cfg(test)]
@@ -274,6 +328,37 @@ mod tests {
         assert_eq!(found, Document::Index(Descriptor { digest: digest("2"), size: 5 }));
         let none = document(bytes.as_bytes(), &Platform::parse(Some("linux/s390x")).unwrap()).unwrap_err();
         assert_eq!(none.to_string(), "there is no image for linux/s390x, only for linux/arm64, linux/amd64");
+    }
+
+    #[test]
+    fn tags_of_one_image_are_one_and_several_images_are_told() {
+        let part = |digit: &str, tag: &str| json!({"digest": digest(digit), "size": 5, "annotations": {NAME_NOTE: tag}});
+        let found = |parts: [Value; 2]| {
+            document(json!({"schemaVersion": 2, "manifests": parts}).to_string().as_bytes(), &amd64())
+        };
+        let one = found([part("1", "a"), part("1", "b")]).unwrap();
+        assert_eq!(one, Document::Index(Descriptor { digest: digest("1"), size: 5 }));
+        let sentence = found([part("1", "a"), part("2", "b")]).unwrap_err().to_string();
+        assert!(sentence.contains("2 images in it") && sentence.contains("a, b"), "{sentence}");
+        let none = document(json!({"schemaVersion": 2, "manifests": []}).to_string().as_bytes(), &amd64());
+        assert_eq!(none.unwrap_err().to_string(), "there is no image in it");
+    }
+
+    #[test]
+    fn an_image_without_an_index_is_for_the_machine_that_it_names() {
+        let of = |machine: Value| {
+            let mut value = json!({"rootfs": {"diff_ids": []}});
+            value.as_object_mut().unwrap().extend(machine.as_object().unwrap().clone());
+            config(value.to_string().as_bytes()).unwrap()
+        };
+        for fitting in
+            [json!({}), json!({"architecture": "amd64"}), json!({"architecture": "x86_64", "os": "linux"})]
+        {
+            amd64().check(&of(fitting)).unwrap();
+        }
+        let sentence = amd64().check(&of(json!({"architecture": "arm64"}))).unwrap_err().to_string();
+        assert_eq!(sentence, "the image is for linux/arm64 alone, and linux/amd64 is wanted");
+        assert!(amd64().check(&of(json!({"architecture": "amd64", "os": "windows"}))).is_err());
     }
 
     #[test]

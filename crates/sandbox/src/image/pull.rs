@@ -244,6 +244,7 @@ impl Pull {
                 Document::Manifest(manifest) => {
                     let config = self.registry.config(&manifest.config).await?;
                     let config = manifest::config(&config).map_err(context)?;
+                    platform.check(&config).map_err(context)?;
                     if config.diff_ids.len() != manifest.layers.len() {
                         let message = format!(
                             "cannot pull {}: its manifest has {} layers, its configuration {}",

@@ -25,9 +25,9 @@ use glasshouse_linux::rustix::fs::{MemfdFlags, fstat, memfd_create};
 use glasshouse_linux::rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use super::Tree;
 use super::diff::{self, Node};
 use super::index::{DEPTH_MAX, Entry, Index, Kind, content_hash, counts, stamp};
+use super::{Marks, Tree};
 use crate::error::{Context, Error, ErrorKind, Result};
 use holes::Pieces;
 
@@ -41,6 +41,9 @@ const NAME_BYTES_MAX: usize = 100;
 const LONG_NAME: &[u8] = b"././@LongLink";
 /// The kernel's own bound, for all names of attributes together and for one value.
 const ATTRIBUTE_BYTES_MAX: usize = 65_536;
+/// Bytes of all attributes of a file, with their names, as they are written: with them and two long names, less than the
+/// headers that are taken in where a state comes to.
+const ATTRIBUTES_BYTES_MAX: usize = 12 << 20;
 /// Bytes of the names of files that have others, too. Beyond that, each name is a file of its own.
 const LINKED_BYTES_MAX: usize = 64 << 20;
 
@@ -62,6 +65,9 @@ pub struct Packed {
     pub bytes: u64,
     /// Devices and sockets, which are not in it.
     pub left_out: u64,
+    /// Files and directories with attributes that are not in it: access control lists, whose users other boxes number in
+    /// another way, and marks of overlays that a box has mounted itself.
+    pub attributes_left_out: u64,
 }
 
 /// A chain of layers with what they hold, uppermost first.
@@ -460,8 +466,11 @@ impl<'a, W: Write> Packer<'a, W> {
             Err(Errno::OPNOTSUPP | Errno::NODATA) => 0,
             listed => listed.context(writing(path))?,
         };
+        let marks = Marks::here().prefix().as_bytes();
+        let mut left_out = false;
         for name in self.buffer[..listed].split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            left_out |= is_left_out(name.to_bytes(), marks);
             let Ok(text) = name.to_str() else { continue };
             if counts(name.to_bytes()) {
                 let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
@@ -484,8 +493,27 @@ impl<'a, W: Write> Packer<'a, W> {
                 }
             }
         }
+        self.packed.attributes_left_out += u64::from(left_out);
+        let bytes: usize = found.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if self.form == Form::Own && bytes > ATTRIBUTES_BYTES_MAX {
+            // Whoever imports it reads them into memory, and has a bound for that.
+            let message = format!(
+                "cannot put {} into a layer: its attributes have {bytes} bytes, and {ATTRIBUTES_BYTES_MAX} are the most",
+                path.escape_ascii()
+            );
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
         let pairs = found.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         self.out.append_pax_extensions(pairs).context(writing(path))
+    }
+}
+
+/// Whether an attribute is a box's own and yet does not count. `marks`: what our overlay's own attributes begin with, below
+/// which it keeps those of a box's overlays, too.
+fn is_left_out(name: &[u8], marks: &[u8]) -> bool {
+    match name.strip_prefix(marks) {
+        Some(mark) => mark.starts_with(b"overlay."),
+        None => name.starts_with(b"system.posix_acl_") || name.starts_with(b"user.") && !counts(name),
     }
 }
 

@@ -256,9 +256,7 @@ impl Teller<'_> {
         let (Some(a), Some(b)) = (text(self.reach, self.from, x)?, text(self.reach, self.to, y)?) else {
             return Ok(Some(Content::Binary));
         };
-        let mut config = similar::TextDiff::configure();
-        config.timeout(TEXT_TIME_MAX);
-        let lines = config.diff_lines(a.as_str(), b.as_str()).unified_diff().to_string();
+        let lines = glasshouse_trace::unified_within(&a, &b, TEXT_TIME_MAX);
         self.texts_bytes += lines.len();
         Ok(Some(Content::Text(lines)))
     }

@@ -28,8 +28,8 @@ const PATIENCE: Patience = Patience { bytes: LOOK_BYTES_MAX, entries: LOOK_ENTRI
 pub struct DigestInfo {
     /// The box or the snapshot.
     pub id: String,
-    /// `b3:` and 64 hexadecimal digits, of all names, kinds, contents, modes, owners and attributes. Times do not
-    /// count.
+    /// `b3:` and 64 hexadecimal digits, of all names, kinds, contents, modes, owners and attributes (`user.*` and
+    /// capabilities). Times and access control lists do not count.
     pub digest: String,
     /// Something changed while it was read: the number may be of a state that never was.
     pub racy: bool,

@@ -51,7 +51,7 @@ impl Sandboxes {
         if !asks {
             self.home().note_pause(&info.id, false)?;
         }
-        self.record(&info, &[]).state(what, None, None, None);
+        self.record(&info, &[]).state(what, None, None, None).await;
         Ok(info.id)
     }
 }

@@ -29,7 +29,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use glasshouse_trace::{
-    Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState, trajectory::path_text,
+    Base, BaseTask, ChangeKind, FileChange, FileFacts, Payload, Step, StepState,
+    trajectory::{is_noise, path_text},
 };
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -39,7 +40,9 @@ use super::changes::kind_name;
 use super::look::{State, shelf_state, top_state};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::Home;
-use crate::limits::{CHAIN_LONG, STEP_CHANGES, STEP_LIST_BYTES, STEP_TEXT_BYTES, STEP_TEXTS_BYTES};
+use crate::limits::{
+    CHAIN_LONG, STEP_CHANGES, STEP_LIST_BYTES, STEP_NOISE, STEP_TEXT_BYTES, STEP_TEXTS_BYTES,
+};
 use crate::runtime::Still;
 use crate::sandboxes::Sandboxes;
 use crate::snapshot::diff::{self, Change, Node};
@@ -57,11 +60,13 @@ pub(crate) struct Done {
     pub(crate) tool: Option<String>,
     pub(crate) params: Option<Value>,
     pub(crate) exec: Option<u64>,
-    pub(crate) output: Option<Vec<u8>>,
-    pub(crate) stderr: Option<Vec<u8>>,
+    pub(crate) output: Option<Payload>,
+    pub(crate) stderr: Option<Payload>,
     pub(crate) exit_code: Option<i32>,
     pub(crate) error: Option<String>,
     pub(crate) wall_us: u64,
+    /// When a tool was called.
+    pub(crate) begun_ms: Option<u64>,
 }
 
 /// Whoever puts the steps of one box on record.
@@ -104,18 +109,20 @@ impl Steps {
         if snapshot.is_some() {
             self.house.tidy_later(self.runtime, grown.then(|| self.id.clone()));
         }
-        let Done { tool, params, exec, output, stderr, exit_code, error, wall_us } = done;
+        let Done { tool, params, exec, output, stderr, exit_code, error, wall_us, begun_ms } = done;
         let step = Step {
             step: number,
             tool,
             params: params.map(|params| Payload::whole(params.to_string())),
             exec,
-            output: output.map(Payload::whole),
-            stderr: stderr.filter(|stderr| !stderr.is_empty()).map(Payload::whole),
+            output,
+            // Though it is empty: nothing is something to compare with, and what is missing counts as not recorded.
+            stderr,
             exit_code,
             end: None,
             error,
             wall_us,
+            begun_ms,
             state,
             no_state,
             snapshot,
@@ -370,7 +377,7 @@ impl Sandboxes {
                 }
             }
             let processes = (processes_of(&still), still.at_work);
-            found = Some((top, chain, digest, list.changed, now.racy(), processes));
+            found = Some((top, chain, digest, list.counted(), now.racy(), processes));
             if let Some(changes) = changes.take().filter(|_| list.is_known()) {
                 // Who keeps the record does not want them if he is gone.
                 let _ = changes.send(list);
@@ -393,8 +400,9 @@ impl Sandboxes {
             racy,
             processes,
             at_work,
-            changed,
+            changed: changed.0,
             changes: None,
+            unlisted: changed.1,
             took_us: start.elapsed().as_micros() as u64,
         };
         Ok((base, state, Note { step: before.step, digest, chain, top: Some(top_file) }))
@@ -470,6 +478,11 @@ pub(crate) struct Changes {
     unknown: bool,
     /// What was read on the way.
     kept: Kept,
+    /// Those on the list that are noise; they take no room from the others, so that a list ends at the same place
+    /// whether they are on it or not.
+    noise: usize,
+    /// All that are not listed.
+    unlisted: Option<Box<blake3::Hasher>>,
 }
 
 impl Changes {
@@ -479,17 +492,41 @@ impl Changes {
         let stack = Stack { indexes: &chain, trees: &to.trees, reach };
         diff::diff(&from, &chain, |change| {
             self.changed += 1;
-            if self.changes.len() < STEP_CHANGES && self.list_bytes < STEP_LIST_BYTES {
-                let change = self.describe(change, &stack);
+            let path = if change.path == b"." { b"/".to_vec() } else { [b"/", change.path].concat() };
+            let path = path_text(&path);
+            if self.noise < STEP_NOISE && is_noise(&path) {
+                self.noise += 1;
+                let change = self.describe(path, change, &stack);
+                self.changes.push(change);
+            } else if self.changes.len() - self.noise < STEP_CHANGES && self.list_bytes < STEP_LIST_BYTES {
+                let change = self.describe(path, change, &stack);
                 self.list_bytes += change.path.len() + 256;
                 self.changes.push(change);
+            } else {
+                self.count_in(&path, change);
             }
             Ok(())
         })
     }
 
-    fn describe(&mut self, change: &Change<'_>, stack: &Stack<'_>) -> FileChange {
-        let path = if change.path == b"." { b"/".to_vec() } else { [b"/", change.path].concat() };
+    /// How many there are, and the number that stands for those that are not listed.
+    fn counted(&self) -> (u64, Option<String>) {
+        (self.changed, self.unlisted.as_ref().map(|all| all.finalize().to_string()))
+    }
+
+    /// Takes a change into the number that stands for all that are not listed: what would be listed of it.
+    fn count_in(&mut self, path: &str, change: &Change<'_>) {
+        let now = change.to.map(|Node { entry, .. }| {
+            let content =
+                (!matches!(entry.kind, Kind::Directory | Kind::Fifo | Kind::Socket)).then_some(entry.content);
+            (kind_name(entry.kind), entry.mode, entry.uid, entry.gid, entry.size, content, entry.xattrs)
+        });
+        let said = json!([path, change.from.is_some(), now]).to_string();
+        // A line each: JSON has none within.
+        self.unlisted.get_or_insert_default().update(said.as_bytes()).update(b"\n");
+    }
+
+    fn describe(&mut self, path: String, change: &Change<'_>, stack: &Stack<'_>) -> FileChange {
         let now = change.to.map(|node| {
             let entry = &node.entry;
             let held = !matches!(entry.kind, Kind::Directory | Kind::Fifo | Kind::Socket);
@@ -520,7 +557,7 @@ impl Changes {
             (_, None) => ChangeKind::Removed,
             _ => ChangeKind::Changed,
         };
-        FileChange { path: path_text(&path), change: kind, now }
+        FileChange { path, change: kind, now }
     }
 
     fn is_known(&self) -> bool {

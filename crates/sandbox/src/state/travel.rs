@@ -70,6 +70,8 @@ pub struct Exported {
     pub layer_bytes: u64,
     /// Devices and sockets, which are not in the file.
     pub left_out: u64,
+    /// Files and directories with attributes that are not in the file, as [`Packed`] says.
+    pub attributes_left_out: u64,
 }
 
 /// A snapshot that came from a file.
@@ -93,6 +95,8 @@ struct Manifest {
     /// The names of the layers' files, and the digests of their contents, lowest first.
     layers: Vec<(String, String)>,
     left_out: u64,
+    /// Older files do not say.
+    attributes_left_out: u64,
     user: String,
     cwd: String,
     env: Vec<(String, String)>,
@@ -143,19 +147,20 @@ impl Sandboxes {
         let own = state.indexes.len() - usize::from(base.is_some());
         // An archive says how long a file is before the file comes.
         let mut file = scratch(home)?;
-        let (mut layers, mut layer_bytes, mut left_out) = (Vec::new(), 0, 0);
+        let (mut layers, mut layer_bytes, mut left_out, mut attributes_left_out) = (Vec::new(), 0, 0, 0);
         for (n, cut) in cuts(own, options).into_iter().enumerate() {
             let mut layer = Hashed { to: &mut file, hash: Sha256::new(), bytes: 0 };
             let packed = pack_cut(&state, shelf.reach(), cut, &empty, io::BufWriter::new(&mut layer))?;
             left_out += packed.left_out;
+            attributes_left_out += packed.attributes_left_out;
             layer_bytes += layer.bytes;
             let content = image::digest_text(&layer.hash.finalize());
             layers.push((layer_name(n), content, layer.bytes));
         }
         file.seek(SeekFrom::Start(0)).context("read the layers")?;
         let digest = state.digest()?.to_string();
-        let exported =
-            Exported { id: snapshot.id.clone(), digest, layers: layers.len(), layer_bytes, left_out };
+        let (id, count) = (snapshot.id.clone(), layers.len());
+        let exported = Exported { id, digest, layers: count, layer_bytes, left_out, attributes_left_out };
         let manifest = Manifest {
             image: snapshot.image,
             from: snapshot.from,
@@ -163,6 +168,7 @@ impl Sandboxes {
             digest: exported.digest.clone(),
             layers: layers.iter().map(|(name, content, _)| (name.clone(), content.clone())).collect(),
             left_out,
+            attributes_left_out,
             user: snapshot.user,
             cwd: snapshot.cwd,
             env: snapshot.env,
@@ -227,9 +233,11 @@ impl Sandboxes {
         chain.extend(base);
         let mut shelf = Shelf::new(home);
         let digest = shelf_state(&mut shelf, String::new(), &chain)?.digest()?.to_string();
-        let exact = digest == manifest.digest;
+        let same = digest == manifest.digest;
         let kept = Marks::here() == Marks::Trusted && manifest.left_out == 0;
-        if !exact && kept {
+        // The digest does not see such attributes.
+        let exact = same && manifest.attributes_left_out == 0;
+        if !same && kept {
             let message = format!(
                 "cannot import the snapshot: its tree has the digest {digest}, and {} was promised; it is damaged, \
                  or somebody changed it",
@@ -275,6 +283,7 @@ impl Manifest {
         json!({
             "format": FORMAT, "version": VERSION, "image": self.image.to_string(), "from": self.from,
             "base": self.base, "digest": self.digest, "layers": layers, "left_out": self.left_out,
+            "attributes_left_out": self.attributes_left_out,
             "user": self.user, "cwd": self.cwd, "env": self.env, "deterministic": self.deterministic,
             "recording": self.recording.name(), "task": self.task.as_ref().map(TaskInfo::to_json),
         })
@@ -313,6 +322,10 @@ impl Manifest {
                 digest: word("digest").filter(|digest| digest.parse::<Digest>().is_ok())?,
                 layers,
                 left_out: value.get("left_out")?.as_u64()?,
+                attributes_left_out: match value.get("attributes_left_out") {
+                    None => 0,
+                    Some(told) => told.as_u64()?,
+                },
                 user: word("user").filter(plain)?,
                 cwd: word("cwd").filter(plain).filter(|cwd| cwd.starts_with('/'))?,
                 env: variables(value.get("env")?).filter(|env| env.iter().all(is_variable))?,

@@ -3,7 +3,7 @@
 //! It reads no settings but ours: neither the user's nor the system's, because those may name programs
 //! (filters, helpers, hooks) that a repository's attributes could then call for. Logins come from the
 //! address, from `.netrc` in the `HOME` that the caller passes on, or from ssh and its agent; credential
-//! helpers of the user's are not asked.
+//! helpers of the user's are not asked. With [`GitLogins::Address`], they come from the address and nowhere else.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -70,6 +70,43 @@ const CONFIG: &str = "\
 \tlowSpeedTime = 60
 ";
 
+/// And with no login but that of the address: ssh finds the user's keys, and curl his tickets, by his id, whatever
+/// the environment says.
+const CONFIG_OF_NOBODY: &str = "\
+[protocol \"ssh\"]
+\tallow = never
+[http]
+\temptyAuth = false
+";
+/// What git is given then of what the caller passes on: where programs are, who vouches for servers, and the way there.
+const ENV_OF_NOBODY: [&str; 12] = [
+    "PATH",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+/// A home with nothing in it. Without any, curl would look up the user's, and read his `.netrc`.
+const EMPTY_HOME: &str = "nobody";
+
+/// Which logins git may use for a repository.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GitLogins {
+    /// Those of the user that this process runs as, by what [`crate::TaskSpec::git_env`] passes on, and that in the address.
+    #[default]
+    User,
+    /// That in the address and no other: for tasks of somebody who is not that user. There is no ssh then, which has
+    /// logins of its own only, and of the environment nothing counts but `PATH`, authorities and proxies.
+    Address,
+}
+
 /// What a run of git said.
 #[derive(Debug)]
 pub(super) struct Said {
@@ -85,10 +122,18 @@ pub(super) struct Git {
     home: Home,
     dir: PathBuf,
     env: Vec<(String, OsString)>,
+    logins: GitLogins,
     /// Words that are not passed on to anybody.
     hidden: Vec<String>,
     deadline: Instant,
     stop: Option<Stop>,
+}
+
+/// What the caller passes on to git.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) env: &'a [(String, OsString)],
+    pub(super) logins: GitLogins,
 }
 
 /// A login that was in an address.
@@ -139,17 +184,26 @@ fn decoded(word: &str) -> Vec<u8> {
 }
 
 impl Git {
-    /// `dir` is a directory of ours below the home; `env` is what the caller passes on.
+    /// `dir` is a directory of ours below the home.
     pub(super) fn new(
         home: &Home,
         dir: PathBuf,
-        env: &[(String, OsString)],
+        Given { env, logins }: Given<'_>,
         login: Option<&Login>,
         stop: Option<Stop>,
     ) -> Result<Git> {
         let config = dir.join("config");
-        write_private(&config, CONFIG)?;
         let mut env = env.to_vec();
+        match logins {
+            GitLogins::User => write_private(&config, CONFIG)?,
+            GitLogins::Address => {
+                write_private(&config, &[CONFIG, CONFIG_OF_NOBODY].concat())?;
+                env.retain(|(key, _)| ENV_OF_NOBODY.contains(&key.as_str()));
+                let empty = dir.join(EMPTY_HOME);
+                std::fs::create_dir(&empty).context("make an empty home for git")?;
+                env.push(("HOME".to_owned(), empty.into()));
+            }
+        }
         let batch = env.iter().all(|(key, _)| key != "GIT_SSH_COMMAND");
         let mut set = |key: &str, value: OsString| env.push((key.to_owned(), value));
         if batch {
@@ -179,7 +233,8 @@ impl Git {
             set("GIT_CONFIG_VALUE_0", login.header().into());
         }
         let hidden = login.map(Login::secrets).unwrap_or_default();
-        Ok(Git { home: home.clone(), dir, env, hidden, deadline: Instant::now() + GIT_TIMEOUT, stop })
+        let deadline = Instant::now() + GIT_TIMEOUT;
+        Ok(Git { home: home.clone(), dir, env, logins, hidden, deadline, stop })
     }
 
     /// Runs git in a directory below ours, to its end.
@@ -248,9 +303,12 @@ impl Git {
     /// Its complaints in one line, with nothing in them that is nobody's business.
     fn reason(&self, text: &str, status: ExitStatus) -> String {
         if text.contains("terminal prompts disabled") {
-            let why = match self.hidden.is_empty() {
-                true => "it wants a login; write one into the URL or into ~/.netrc, or use ssh",
-                false => "it does not take the login that is in the URL",
+            let why = match (self.hidden.is_empty(), self.logins) {
+                (true, GitLogins::User) => {
+                    "it wants a login; write one into the URL or into ~/.netrc, or use ssh"
+                }
+                (true, GitLogins::Address) => "it wants a login; write one into the URL",
+                (false, _) => "it does not take the login that is in the URL",
             };
             return why.to_owned();
         }
@@ -340,6 +398,31 @@ mod tests {
         check("token", "token:");
         check("a%40b:p%3A%2f%", "a@b:p:/%");
         check("%zz%4", "%zz%4:");
+    }
+
+    #[test]
+    fn without_the_users_logins_git_has_an_empty_home_and_nothing_that_leads_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let theirs =
+            ["PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "KRB5CCNAME", "https_proxy", "USER"];
+        let env: Vec<_> = theirs.map(|name| (name.to_owned(), OsString::from("/theirs"))).into();
+        let given = Given { env: &env, logins: GitLogins::Address };
+        let git = Git::new(&home, dir.path().to_owned(), given, None, None).unwrap();
+        let of_theirs = git.env.iter().filter(|(_, value)| value == "/theirs").map(|(name, _)| name.as_str());
+        assert_eq!(of_theirs.collect::<Vec<_>>(), ["PATH", "https_proxy"]);
+        let own: Vec<_> = git.env.iter().filter(|(name, _)| name == "HOME").collect();
+        assert_eq!(own.len(), 1);
+        assert_eq!(std::fs::read_dir(&own[0].1).unwrap().count(), 0);
+        let said = Command::new("git")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .envs(git.env.iter().filter(|(name, _)| name.starts_with("GIT_")).cloned())
+            .args(["ls-remote", "ssh://nosuch.invalid/it"])
+            .output();
+        if let Ok(said) = said {
+            assert!(String::from_utf8_lossy(&said.stderr).contains("'ssh' not allowed"), "{said:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use glasshouse_protocol::{ExecSpec, Exit, Program};
 use serde_json::{Value, json};
 
-use self::git::check_stop;
+pub use self::git::GitLogins;
+use self::git::{Given, check_stop};
 use self::repository::{Address, Repository, check_word, whole_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::ExecEvent;
@@ -52,6 +53,11 @@ pub struct TaskSpec {
     pub dir: Option<String>,
     /// The environment of git, which gets nothing else: `PATH`, and for logins `HOME` and `SSH_AUTH_SOCK`.
     pub git_env: Vec<(String, OsString)>,
+    /// Which logins git may use.
+    pub git_logins: GitLogins,
+    /// For whom it is set up: what was set up for somebody is found again for him alone, since a whole id is found
+    /// without asking the repository whether he may read it. Any word; without one, for the house.
+    pub scope: Option<String>,
     /// Hears what is being done.
     pub progress: Option<Arc<dyn Fn(TaskPhase) + Send + Sync>>,
     /// Whoever says it ends the work; then nothing is left.
@@ -137,15 +143,20 @@ struct Ground {
     image: Image,
     chain: Vec<String>,
     user: String,
+    scope: Option<String>,
     task: TaskInfo,
 }
 
 impl Ground {
     /// What the state of the task is found by.
     fn key(&self, commit: &str) -> String {
-        let Ground { image, chain, user, task } = self;
-        let parts =
-            json!([KEY_KIND, image.to_string(), chain, user, task.repo, commit, task.setup, task.dir]);
+        let Ground { image, chain, user, scope, task } = self;
+        let mut parts =
+            vec![json!(KEY_KIND), json!(image.to_string()), json!(chain), json!(user), json!(task.repo)];
+        parts.extend([json!(commit), json!(task.setup), json!(task.dir)]);
+        // One part more, so that keys without a scope are those that they have always been.
+        parts.extend(scope.iter().map(|scope| json!(scope)));
+        let parts = Value::Array(parts);
         blake3::hash(parts.to_string().as_bytes()).to_hex().to_string()
     }
 }
@@ -171,9 +182,9 @@ impl Sandboxes {
         }
         task.tell(TaskPhase::Resolving);
         let (home, asked) = (self.home().clone(), task.commit.clone());
-        let (env, stop) = (task.git_env.clone(), task.stop.clone());
+        let (env, logins, stop) = (task.git_env.clone(), task.git_logins, task.stop.clone());
         let (repository, id) = blocking(move || {
-            let mut repository = Repository::open(&home, address, &env, stop)?;
+            let mut repository = Repository::open(&home, address, Given { env: &env, logins }, stop)?;
             let id = repository.resolve(&asked)?;
             Ok((repository, id))
         })
@@ -234,6 +245,7 @@ impl Sandboxes {
         })
         .await?;
         let own = if base.cwd == "/" { DIR.to_owned() } else { base.cwd };
+        let scope = task.scope.clone();
         let task = TaskInfo {
             repo,
             asked: task.commit.clone(),
@@ -243,7 +255,7 @@ impl Sandboxes {
             dir: task.dir.clone().or_else(|| spec.cwd.clone()).unwrap_or(own),
         };
         let user = spec.user.clone().unwrap_or(base.user);
-        Ok(Ground { image: base.image, chain: base.chain, user, task })
+        Ok(Ground { image: base.image, chain: base.chain, user, scope, task })
     }
 
     /// The state of a task, if it is there and can be trusted.
@@ -275,8 +287,11 @@ impl Sandboxes {
             ..spec.clone()
         };
         building.limits.ttl = None;
-        // What such a box writes lies in memory, and cannot be kept. The limit holds for what is made of it.
-        building.limits.disk_bytes = None;
+        // For the house, what is set up may be larger than what is written later: the limit holds for the boxes that are made of it.
+        // Somebody else could fill the host's disk by a task.
+        if task.scope.is_none() {
+            building.limits.disk_bytes = None;
+        }
         let sandbox = self.create(building).await?;
         // The image may have been replaced since we looked.
         ground.image = sandbox.info().root_image.clone();
@@ -318,7 +333,9 @@ impl Sandboxes {
         // It has to survive the host: who set it up once should not wait for it again.
         let options = SnapshotOptions { durable: true, ..SnapshotOptions::default() };
         let kept = blocking(move || house.take(&id, options, Some((key, info)))).await?;
-        self.record(sandbox.info(), &[]).state("snapshot", Some(&kept.id), Some(kept.method.name()), None);
+        self.record(sandbox.info(), &[])
+            .state("snapshot", Some(&kept.id), Some(kept.method.name()), None)
+            .await;
         self.tidy_later(sandbox.info().runtime, None);
         Ok(kept)
     }
@@ -413,12 +430,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn without_a_scope_a_key_is_what_it_has_always_been() {
+        let task = TaskInfo { repo: "https://h/r".into(), dir: "/workspace".into(), ..TaskInfo::default() };
+        let (image, user) = (Image::Host, "root".to_owned());
+        let ground = Ground { image, chain: Vec::new(), user, scope: None, task };
+        let parts = r#"["glasshouse task 1","host",[],"root","https://h/r","abc",[],"/workspace"]"#;
+        assert_eq!(ground.key("abc"), blake3::hash(parts.as_bytes()).to_hex().to_string());
+    }
+
+    #[test]
     fn all_that_a_state_is_made_of_is_in_its_key() {
         let task = TaskInfo { repo: "/r".into(), setup: vec!["a".into(), "b".into()], ..TaskInfo::default() };
         let ground = Ground {
             image: Image::Host,
             chain: vec!["host-1".into()],
             user: "root".into(),
+            scope: None,
             task: task.clone(),
         };
         let with = |change: &dyn Fn(&mut Ground)| {
@@ -434,6 +461,8 @@ mod tests {
             ground.key("d"),
             with(&|g| g.chain.push("host-2".into())),
             with(&|g| g.user = "1000".into()),
+            with(&|g| g.scope = Some("red".into())),
+            with(&|g| g.scope = Some("blue".into())),
             with(&|g| g.task.repo = "/s".into()),
             with(&|g| g.task.dir = "/d".into()),
             with(&|g| g.task.setup = vec!["a b".into()]),

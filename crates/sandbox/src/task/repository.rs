@@ -1,9 +1,8 @@
 //! A repository: its address, its names, and a checkout of one commit.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::git::{Git, Login, is_file};
+use super::git::{Git, Given, Login, is_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::home::Home;
 use crate::image::{Incoming, Stop};
@@ -128,11 +127,11 @@ impl Repository {
     pub(super) fn open(
         home: &Home,
         address: Address,
-        env: &[(String, OsString)],
+        given: Given<'_>,
         stop: Option<Stop>,
     ) -> Result<Repository> {
         let place = Incoming::new(home, None)?;
-        let git = Git::new(home, place.path(), env, address.login.as_ref(), stop)?;
+        let git = Git::new(home, place.path(), given, address.login.as_ref(), stop)?;
         Ok(Repository { git, address, made: false, _place: place })
     }
 

@@ -330,6 +330,12 @@ async fn change(
             return Ok(Err(Refused::text(why)));
         }
     };
+    if let (Some(old), None) = (old, new)
+        && !after.is_empty()
+    {
+        let why = format!("the patch removes {old}, which holds more than it says; nothing was changed");
+        return Ok(Err(Refused::text(why)));
+    }
     let mode = patch.mode;
     Ok(Ok(match (old, new) {
         (Some(old), Some(_)) if stays => {

@@ -11,6 +11,8 @@ use crate::sandbox::Sandbox;
 
 /// Entries that are shown at most.
 const ENTRIES_MAX: usize = 2000;
+/// Entries that are looked at at most, hidden ones included.
+const VISITED_MAX: usize = 200_000;
 /// Directories below directories at most.
 const DEPTH_MAX: u64 = 64;
 
@@ -37,12 +39,16 @@ pub(super) fn info() -> ToolInfo {
 
 pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult> {
     let (path, depth, hidden) = (params.text("path"), params.whole("depth"), params.flag("hidden"));
-    let (mut lines, mut remarks) = (Vec::new(), String::new());
+    let (mut lines, mut remarks, mut visited) = (Vec::new(), String::new(), 0);
     // Directories that are still to be listed, and how far down they are; the last one is the next.
     let mut waiting = vec![Waiting { shown: String::new(), below: 1, after: None }];
     while let Some(Waiting { shown, below, after }) = waiting.pop() {
         if lines.len() >= ENTRIES_MAX {
             remarks.push_str(&format!("[only the first {ENTRIES_MAX} entries are shown]\n"));
+            break;
+        }
+        if visited >= VISITED_MAX {
+            remarks.push_str(&format!("[only the first {VISITED_MAX} entries were looked at]\n"));
             break;
         }
         let dir = match shown.as_str() {
@@ -57,6 +63,7 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
             }
             page => page?,
         };
+        visited += page.entries.len().max(1);
         if let Some(next) = page.next {
             waiting.push(Waiting { shown: shown.clone(), below, after: Some(next) });
         }
@@ -70,6 +77,11 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
             }
         }
         waiting.extend(dirs.into_iter().rev());
+    }
+    // The last page may hold more than there is room for.
+    let only = format!("[only the first {ENTRIES_MAX} entries are shown]\n");
+    if lines.len() > ENTRIES_MAX && !remarks.contains(&only) {
+        remarks.push_str(&only);
     }
     lines.truncate(ENTRIES_MAX);
     // What is in a directory comes right after it.

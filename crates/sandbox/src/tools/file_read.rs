@@ -1,5 +1,6 @@
 //! `file_read`: the text of a file, or some lines of it.
 
+use glasshouse_trace::Gap;
 use serde_json::json;
 
 use super::info::ToolInfo;
@@ -27,8 +28,8 @@ pub(super) fn info() -> ToolInfo {
                 "description": "Which file; relative to the working directory of the box",
             },
             "start_line": {
-                "type": "integer", "minimum": 0, "default": 0,
-                "description": "The first line, counted from 1; 0 is the first one as well",
+                "type": "integer", "minimum": 1, "default": 1,
+                "description": "The first line, counted from 1",
             },
             "end_line": {
                 "type": "integer", "minimum": 0, "default": 0,
@@ -40,7 +41,7 @@ pub(super) fn info() -> ToolInfo {
 
 pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult> {
     let path = params.text("path");
-    let (start, end) = (params.whole("start_line").max(1), params.whole("end_line"));
+    let (start, end) = (params.whole("start_line"), params.whole("end_line"));
     if end != 0 && start > end {
         let message = format!("file_read: `start_line` {start} comes after `end_line` {end}");
         return Ok(ToolResult::failed(super::BAD_CALL, message));
@@ -85,7 +86,12 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
         () => String::new(),
     };
     let text = String::from_utf8_lossy(kept).into_owned();
-    Ok(ToolResult::remarked(text, remark))
+    let end = text.len();
+    let mut result = ToolResult::remarked(text, remark);
+    if lines.full || scanned {
+        result.stdout_gaps.push(Gap { place: end..end, goes_on: false });
+    }
+    Ok(result)
 }
 
 /// Some lines of a file that comes in pieces.

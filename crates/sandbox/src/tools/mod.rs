@@ -22,9 +22,10 @@ pub(crate) mod running;
 mod schema;
 
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use glasshouse_protocol::Request;
+use glasshouse_trace::Payload;
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +35,6 @@ use crate::state::steps::Done;
 
 pub use info::ToolInfo;
 pub use names::canonical;
-pub(crate) use names::is_no_action;
 pub use own::{CommandTool, RustTool, ToolProgram, ToolsSpec};
 pub use result::ToolResult;
 
@@ -76,7 +76,7 @@ impl Sandbox {
     /// Calls a tool. What goes wrong in the box, or with the parameters, is in the answer; an error is that the box is
     /// gone or does not work.
     pub async fn tool(&self, name: &str, params: Value) -> Result<ToolResult> {
-        let started = Instant::now();
+        let started = (Instant::now(), SystemTime::now());
         let (name, params) = match self.own_tool(name) {
             // An own tool may be called what others call one of ours.
             Some(_) => (name.to_owned(), params),
@@ -95,6 +95,11 @@ impl Sandbox {
         tools.extend(self.house().rust_tools().iter().map(|tool| tool.info.clone()));
         tools.retain(|tool| !spec.off.contains(&tool.name));
         tools
+    }
+
+    /// Whether a step by this name does nothing here: nobody acts, and no tool of the box's own has the name.
+    pub(crate) fn is_no_action(&self, name: &str) -> bool {
+        names::is_no_action(name) && self.own_tool(name).is_none()
     }
 
     fn own_tool(&self, name: &str) -> Option<Found> {
@@ -144,16 +149,18 @@ impl Sandbox {
     ///
     /// Files and commands that the tool touched are on record already, by their own ways; what is known only here is
     /// that they belong to one call, its name, its parameters, its answer, and how long it took.
-    async fn finish(&self, name: &str, params: &Value, result: &ToolResult, started: Instant) {
+    async fn finish(&self, name: &str, params: &Value, result: &ToolResult, started: (Instant, SystemTime)) {
+        let begun = started.1.duration_since(UNIX_EPOCH).unwrap_or_default();
         let done = Done {
             tool: Some(name.to_owned()),
             params: Some(params.clone()),
             exec: result.exec,
-            output: Some(result.stdout.clone().into_bytes()),
-            stderr: Some(result.stderr.clone().into_bytes()),
+            output: Some(Payload::whole(result.stdout.clone()).with_gaps(result.stdout_gaps.clone())),
+            stderr: Some(Payload::whole(result.stderr.clone()).with_gaps(result.stderr_gaps.clone())),
             exit_code: Some(result.exit_code),
             error: result.error.clone(),
-            wall_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            wall_us: u64::try_from(started.0.elapsed().as_micros()).unwrap_or(u64::MAX),
+            begun_ms: u64::try_from(begun.as_millis()).ok(),
         };
         self.step(done).await;
     }
@@ -162,6 +169,17 @@ impl Sandbox {
 /// Whether an error is about what was asked for, so that an agent can do something about it.
 fn is_answer(error: &Error) -> bool {
     !matches!(error.kind(), ErrorKind::Gone | ErrorKind::Failed)
+}
+
+/// A call as it is carried out: by our name of the tool, with what is meant where nothing is said. One of a tool that not
+/// every box has, or that makes no sense, has its own parameters.
+pub fn complete(name: &str, params: Value) -> (String, Value) {
+    let (name, params) = canonical(name, params);
+    let tool = BUILT_IN.iter().find(|tool| tool.name == name);
+    match tool.and_then(|tool| schema::complete(&(tool.info)().parameters, &params).ok()) {
+        Some(complete) => (name, Value::Object(complete.all().clone())),
+        None => (name, params),
+    }
 }
 
 /// The tools that every box has.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::files::FILE_STEP;
+
 /// A name that others have for one of our tools.
 struct Alias {
     theirs: &'static str,
@@ -208,8 +210,12 @@ fn rename(params: &mut Map<String, Value>, theirs: &str, ours: &str) {
     }
 }
 
+/// Steps of a trajectory that are no calls of tools: a plain command, what a caller did to files, and a thought. No tool can
+/// have such a name, or nobody could tell its calls from these.
+pub(super) const STEPS: [&str; 3] = ["exec", FILE_STEP, "think"];
+
 /// Whether a call by this name does nothing in a box: an agent thinks, or says that it is done.
-pub(crate) fn is_no_action(name: &str) -> bool {
+pub(super) fn is_no_action(name: &str) -> bool {
     matches!(name, "think" | "submit" | "finish")
 }
 

@@ -316,6 +316,12 @@ pub(super) fn check_info(info: &ToolInfo, taken: &[&str]) -> Result<()> {
             "{name:?} cannot be a tool's name; use up to 64 letters, digits, `_` and `-`"
         ));
     }
+    if names::STEPS.contains(&info.name.as_str()) {
+        return invalid(format!(
+            "{:?} cannot be a tool's name: records and replays mean something else by it",
+            info.name
+        ));
+    }
     if taken.contains(&info.name.as_str()) {
         return invalid(format!("there is a tool {:?} already; call yours otherwise", info.name));
     }
@@ -400,6 +406,9 @@ mod tests {
         refused(r#"{"name": "a", "argv": []}"#, "names no program");
         refused(r#"{"name": "a b", "argv": ["x"]}"#, "cannot be a tool's name");
         refused(r#"{"name": "shell", "argv": ["x"]}"#, "already");
+        for name in ["exec", "file", "think"] {
+            refused(&json!({"name": name, "argv": ["x"]}).to_string(), "something else by it");
+        }
         refused(r#"[{"name": "a", "argv": ["x"]}, {"name": "a", "argv": ["x"]}]"#, "already");
         refused(r#"{"name": "a", "argv": ["x", "{y}"]}"#, "{y}, which is none");
         refused(r#"{"name": "a", "argv": ["x"], "shell": true}"#, "no parameter `shell`");

@@ -27,20 +27,30 @@ struct Hunk {
 pub(super) fn parse(text: &str, path: Option<&str>) -> Result<Vec<FilePatch>, String> {
     let mut lines = Reader { lines: text.split_inclusive('\n').collect(), at: 0 };
     let mut patches = Vec::new();
-    let mut mode = None;
+    // What git says of a file before its hunks, as long as there are none.
+    let mut entry: Option<Entry<'_>> = None;
     while let Some(line) = lines.peek() {
         let bare = line.trim_end_matches(['\n', '\r']);
-        if let Some(bits) = bare.strip_prefix("new file mode ").or_else(|| bare.strip_prefix("new mode ")) {
-            mode = u32::from_str_radix(bits, 8).ok().map(|bits| bits & 0o777);
+        if let Some(names) = bare.strip_prefix("diff --git ") {
+            patches.extend(
+                entry
+                    .replace(Entry::new(names, lines.at))
+                    .map(|entry| entry.whole(path))
+                    .transpose()?
+                    .flatten(),
+            );
         } else if bare.starts_with("GIT binary patch") || bare.starts_with("Binary files ") {
             return Err(lines.here("it is about binary files"));
-        } else if bare.starts_with("rename from ") || bare.starts_with("copy from ") {
+        } else if bare.starts_with("copy from ") {
+            return Err(lines.here("it copies a file; use `shell` for that"));
+        } else if bare.starts_with("rename from ") {
             // With changes there is a pair of names as well; without, nothing else says what is meant.
             if !lines.names_follow() {
-                return Err(lines.here("it renames or copies a file; use `shell` for that"));
+                return Err(lines.here("it renames a file; use `shell` for that"));
             }
         } else if bare.starts_with("--- ") && lines.is_names() {
-            patches.push(lines.file(path, mode.take())?);
+            let mode = entry.take().and_then(|entry| entry.mode);
+            patches.push(lines.file(path, mode)?);
             continue;
         } else if bare.starts_with("@@ ") {
             let Some(path) = path else {
@@ -52,16 +62,131 @@ pub(super) fn parse(text: &str, path: Option<&str>) -> Result<Vec<FilePatch>, St
                 return Err(lines.here("a hunk begins with a line like `@@ -1,3 +1,4 @@`"));
             }
             let (old, new) = (Some(path.to_owned()), Some(path.to_owned()));
-            patches.push(FilePatch { old, new, mode: None, hunks: lines.hunks()? });
+            let mode = entry.take().and_then(|entry| entry.mode);
+            patches.push(FilePatch { old, new, mode, hunks: lines.hunks()? });
             continue;
+        } else if let Some(entry) = &mut entry {
+            entry.take(bare).map_err(|why| lines.here(&why))?;
         }
         lines.at += 1;
     }
+    patches.extend(entry.map(|entry| entry.whole(path)).transpose()?.flatten());
     match patches.len() {
         0 => Err("there is no hunk in it (a line like `@@ -1,3 +1,4 @@`)".into()),
         1 => Ok(patches),
         count if path.is_some() => Err(format!("it is about {count} files, and `path` names one")),
         _ => Ok(patches),
+    }
+}
+
+/// What git says of a file in the lines before its hunks. Files that are empty, and those that get nothing but another
+/// mode, have no hunks: then this is all that is said of them.
+struct Entry<'a> {
+    /// Both names, as git writes them.
+    names: &'a str,
+    /// Its line, from 0.
+    at: usize,
+    mode: Option<u32>,
+    made: bool,
+    gone: bool,
+}
+
+impl<'a> Entry<'a> {
+    fn new(names: &'a str, at: usize) -> Entry<'a> {
+        Entry { names, at, mode: None, made: false, gone: false }
+    }
+
+    /// Takes one of its lines.
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let said = |word: &str| line.strip_prefix(word).map(plain_mode).transpose();
+        if let Some(mode) = said("new file mode ")? {
+            (self.made, self.mode) = (true, Some(mode));
+        } else if said("deleted file mode ")?.is_some() {
+            self.gone = true;
+        } else if let Some(mode) = said("new mode ")? {
+            self.mode = Some(mode);
+        } else if let Some((_, mode)) = line.strip_prefix("index ").and_then(|rest| rest.split_once(' ')) {
+            plain_mode(mode)?;
+        } else {
+            said("old mode ")?;
+        }
+        Ok(())
+    }
+
+    /// What it does to its file by itself, if it does anything.
+    fn whole(self, path: Option<&str>) -> Result<Option<FilePatch>, String> {
+        if self.mode.is_none() && !self.gone {
+            return Ok(None);
+        }
+        let name = match path {
+            Some(path) => path.to_owned(),
+            None => same_name(self.names)
+                .ok_or_else(|| format!("line {}: it does not tell which file it is about", self.at + 1))?,
+        };
+        let old = (!self.made).then(|| name.clone());
+        let new = (!self.gone).then_some(name);
+        Ok(Some(FilePatch { old, new, mode: self.mode, hunks: Vec::new() }))
+    }
+}
+
+/// The permission bits of a mode, if it is one of a plain file.
+fn plain_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text.trim_end(), 8) {
+        Ok(mode) if mode & 0o170_000 == 0o100_000 => Ok(mode & 0o777),
+        Ok(0o120_000) => Err("it is about a symbolic link; use `shell` for that".into()),
+        Ok(0o160_000) => Err("it is about a submodule; use `git` for that".into()),
+        _ => Err(format!("{text:?} is no mode of a file")),
+    }
+}
+
+/// The name that stands twice behind `diff --git`, once with `a/` and once with `b/`. Names with blanks are not set apart.
+fn same_name(names: &str) -> Option<String> {
+    let (old, new) = match names.starts_with('"') {
+        true => {
+            let (old, rest) = unquoted(names)?;
+            (old, unquoted(rest.strip_prefix(' ')?)?.0)
+        }
+        false => {
+            let (old, new) = names.split_at_checked(names.len() / 2)?;
+            (old.to_owned(), new.strip_prefix(' ')?.to_owned())
+        }
+    };
+    // git with `diff.noprefix`.
+    if old == new {
+        return Some(old);
+    }
+    let bare = old.strip_prefix("a/")?;
+    (new.strip_prefix("b/") == Some(bare)).then(|| bare.to_owned())
+}
+
+/// A name in quotes, as git writes those with bytes that are no plain letters, and what follows it.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut bytes = Vec::new();
+    let mut rest = text.strip_prefix('"')?;
+    loop {
+        let letter = rest.chars().next()?;
+        rest = &rest[letter.len_utf8()..];
+        match letter {
+            '"' => return Some((String::from_utf8(bytes).ok()?, rest)),
+            '\\' => {
+                let escape = rest.chars().next()?;
+                let (byte, length) = match escape {
+                    '0'..='3' => (u8::from_str_radix(rest.get(..3)?, 8).ok()?, 3),
+                    'a' => (7, 1),
+                    'b' => (8, 1),
+                    't' => (b'\t', 1),
+                    'n' => (b'\n', 1),
+                    'v' => (11, 1),
+                    'f' => (12, 1),
+                    'r' => (b'\r', 1),
+                    '"' | '\\' => (u8::try_from(escape).ok()?, 1),
+                    _ => return None,
+                };
+                bytes.push(byte);
+                rest = &rest[length..];
+            }
+            letter => bytes.extend(letter.to_string().into_bytes()),
+        }
     }
 }
 
@@ -96,7 +221,10 @@ impl<'a> Reader<'a> {
     }
 
     fn file(&mut self, path: Option<&str>, mode: Option<u32>) -> Result<FilePatch, String> {
-        let (old, new) = (name(&self.lines[self.at][4..]), name(&self.lines[self.at + 1][4..]));
+        let names = [0, 1].map(|line| name(&self.lines[self.at + line][4..]));
+        let [Some(old), Some(new)] = names else {
+            return Err(self.here("a name in quotes is not as git writes them, or no UTF-8"));
+        };
         if old.is_none() && new.is_none() {
             return Err(self.here("it makes a file of nothing into nothing"));
         }
@@ -203,12 +331,15 @@ fn header(line: &str) -> Option<(usize, usize, usize)> {
     Some((start.min(LINES_MAX), old.min(LINES_MAX), new.min(LINES_MAX)))
 }
 
-/// The name of a file, without the time that may follow it. None: /dev/null.
-fn name(text: &str) -> Option<String> {
+/// The name of a file, without the time that may follow it. Nothing within: /dev/null. None: nobody can read it.
+fn name(text: &str) -> Option<Option<String>> {
     let text = text.trim_end_matches(['\n', '\r']);
     let text = text.split('\t').next().unwrap_or(text).trim_end();
-    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    (text != "/dev/null" && !text.is_empty()).then(|| text.to_owned())
+    let text = match text.starts_with('"') {
+        true => unquoted(text)?.0,
+        false => text.to_owned(),
+    };
+    Some((text != "/dev/null" && !text.is_empty()).then_some(text))
 }
 
 impl FilePatch {
@@ -342,6 +473,38 @@ mod tests {
     }
 
     #[test]
+    fn files_without_hunks_are_made_removed_and_get_their_modes() {
+        let text = "diff --git a/e f b/e f\nnew file mode 100755\nindex 0000000..e69de29\n\
+                    diff --git \"a/\\303\\244\" \"b/\\303\\244\"\ndeleted file mode 100644\nindex e69de29..0000000\n\
+                    diff --git a/x b/x\nold mode 100644\nnew mode 100755\n\
+                    diff --git a/y b/y\nindex 7898192..6178079 100644\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n\
+                    diff --git a/z b/z\n";
+        let said: Vec<_> = parse(text, None)
+            .unwrap()
+            .into_iter()
+            .map(|patch| (patch.old, patch.new, patch.mode, patch.hunks.len()))
+            .collect();
+        let name = |name: &str| Some(name.to_owned());
+        let expected = [
+            (None, name("e f"), Some(0o755), 0),
+            (name("ä"), None, None, 0),
+            (name("x"), name("x"), Some(0o755), 0),
+            (name("y"), name("y"), None, 1),
+        ];
+        assert_eq!(said, expected);
+        let elsewhere = parse("diff --git a/x b/x\nold mode 100644\nnew mode 100755\n", Some("f")).unwrap();
+        assert_eq!(elsewhere[0].new.as_deref(), Some("f"));
+        assert!(parse("diff --git a/x b/y\nold mode 100644\nnew mode 100755\n", None).is_err());
+    }
+
+    #[test]
+    fn names_in_quotes_are_read_as_git_writes_them() {
+        let text =
+            "--- \"a/\\303\\244\\t\\\"\\\\.txt\"\n+++ \"b/\\303\\244\\t\\\"\\\\.txt\"\n@@ -1 +1 @@\n-a\n+b\n";
+        assert_eq!(parse(text, None).unwrap()[0].new.as_deref(), Some("ä\t\"\\.txt"));
+    }
+
+    #[test]
     fn a_removed_line_that_looks_like_a_name_is_a_line() {
         let text = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n";
         assert_eq!(parse(text, None).unwrap()[0].apply(b"-- old\nkeep\n").unwrap(), b"++ new\nkeep\n");
@@ -359,6 +522,13 @@ mod tests {
             ("@@ -1,2 +1,2 @@\n a\n*b\n", "line 3 is none of them"),
             ("--- /dev/null\n+++ /dev/null\n@@ -0,0 +1 @@\n+a\n", "nothing into nothing"),
             ("diff --git a/x b/y\nrename from x\nrename to y\n", "renames"),
+            ("diff --git a/x b/y\ncopy from x\ncopy to y\n--- a/x\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n", "copies"),
+            (
+                "diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+a\n",
+                "line 2: it is about a symbolic link",
+            ),
+            ("diff --git a/x b/x\nold mode 100644\nnew mode 1007x\n", "no mode"),
+            ("--- \"a/\\9\"\n+++ \"b/x\"\n@@ -1 +1 @@\n-a\n+b\n", "a name in quotes"),
             ("Binary files a/x and b/x differ\n", "binary"),
         ] {
             let said = parse(text, Some("f")).unwrap_err();
@@ -382,7 +552,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_reader_panic(
-            text in "([-+ @\\\\]{0,3}[-a/0-9, @]{0,8}\n?){0,12}", before in "([ab]\n){0,4}",
+            text in "((diff --git |old mode |new mode |new file mode |deleted file mode |[-+ @\\\\\"]{0,3})[-a/0-9, @\\\\\"]{0,8}\n?){0,12}", before in "([ab]\n){0,4}",
         ) {
             for path in [None, Some("f")] {
                 for patch in parse(&text, path).unwrap_or_default() {

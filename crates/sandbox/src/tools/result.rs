@@ -1,6 +1,7 @@
 //! The answer of a tool.
 
 use glasshouse_protocol::{Exit, ExitReport};
+use glasshouse_trace::Gap;
 use serde_json::{Value, json};
 
 use crate::exec::{ExecOutput, Kept};
@@ -25,6 +26,10 @@ pub struct ToolResult {
     pub end: Option<ExitReport>,
     /// The number of the program's command in the box, if one ran.
     pub exec: Option<u64>,
+    /// Where in `stdout` something was left out. Whoever puts the answer on record looks there for parts of secrets.
+    pub stdout_gaps: Vec<Gap>,
+    /// The same of `stderr`.
+    pub stderr_gaps: Vec<Gap>,
 }
 
 impl ToolResult {
@@ -52,7 +57,8 @@ impl ToolResult {
 
     /// A program ran to its end.
     pub(super) fn of(ran: ExecOutput) -> ToolResult {
-        let (stdout, stderr) = (ran.stdout.to_text(), ran.stderr.to_text());
+        let ((stdout, stdout_gap), (stderr, stderr_gap)) =
+            (ran.stdout.to_text_with_gap(), ran.stderr.to_text_with_gap());
         let exit = &ran.report.exit;
         let error = match exit {
             Exit::Code { code: 0 } => None,
@@ -68,6 +74,8 @@ impl ToolResult {
             success: exit_code == 0,
             exec: Some(ran.exec),
             end: Some(ran.report),
+            stdout_gaps: Vec::from_iter(stdout_gap),
+            stderr_gaps: Vec::from_iter(stderr_gap),
         }
     }
 
@@ -89,12 +97,19 @@ fn joined(stdout: &str, stderr: &str) -> String {
 impl Kept {
     /// As text, with a line where something is missing. Bytes that are none become U+FFFD.
     pub fn to_text(&self) -> String {
-        let Some(at) = self.gap_at else { return String::from_utf8_lossy(&self.bytes).into_owned() };
+        self.to_text_with_gap().0
+    }
+
+    /// The same, and where something is missing.
+    fn to_text_with_gap(&self) -> (String, Option<Gap>) {
+        let Some(at) = self.gap_at else { return (String::from_utf8_lossy(&self.bytes).into_owned(), None) };
         let (head, tail) = self.bytes.split_at(at.min(self.bytes.len()));
         let missing = self.total.saturating_sub(self.bytes.len() as u64);
         let (head, tail) = (without_partial_end(head), without_partial_start(tail));
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
-        format!("{head}\n[{missing} bytes were left out here]\n{tail}")
+        let words = format!("\n[{missing} bytes were left out here]\n");
+        let place = head.len()..head.len() + words.len();
+        (format!("{head}{words}{tail}"), Some(Gap { place, goes_on: true }))
     }
 }
 
@@ -148,5 +163,7 @@ mod tests {
     fn a_gap_is_told_where_it_is() {
         let kept = Kept { bytes: "aä".bytes().take(2).chain(*b"zz").collect(), total: 100, gap_at: Some(2) };
         assert_eq!(kept.to_text(), "a\n[96 bytes were left out here]\nzz");
+        let gap = kept.to_text_with_gap().1.unwrap();
+        assert_eq!(&kept.to_text()[gap.place], "\n[96 bytes were left out here]\n");
     }
 }

@@ -124,9 +124,16 @@ fn check(name: &str, property: &Value, value: &Value) -> Result<(), String> {
         }
     }
     if let Some(text) = value.as_str()
-        && property.get("minLength").and_then(Value::as_u64).is_some_and(|least| (text.len() as u64) < least)
+        && let Some(least) = property.get("minLength").and_then(Value::as_u64)
     {
-        return Err(format!("the parameter `{name}` is empty"));
+        // Characters, as the standard has it, and not bytes.
+        match text.chars().count() as u64 {
+            length if length >= least => {}
+            0 => return Err(format!("the parameter `{name}` is empty")),
+            length => {
+                return Err(format!("the parameter `{name}` has at least {least} characters, not {length}"));
+            }
+        }
     }
     if let (Some(items), Some(of)) = (value.as_array(), property.get("items")) {
         let wanted = self::types(of);
@@ -207,6 +214,7 @@ mod tests {
                 "timeout": {"type": "number", "exclusiveMinimum": 0},
                 "args": {"type": ["string", "array"], "items": {"type": "string"}},
                 "how": {"type": "string", "enum": ["a", "b"]},
+                "word": {"type": "string", "minLength": 3},
             },
             "required": ["path"],
         })
@@ -225,6 +233,9 @@ mod tests {
         refused(json!({"path": null}), "`path` is missing");
         refused(json!({"path": 5}), "`path` is a string, not a number");
         refused(json!({"path": ""}), "`path` is empty");
+        refused(json!({"path": "a", "word": ""}), "`word` is empty");
+        refused(json!({"path": "a", "word": "ab"}), "`word` has at least 3 characters, not 2");
+        refused(json!({"path": "a", "word": "éé"}), "not 2");
         refused(json!({"path": "a", "lines": "5"}), "`lines` is a whole number, not a string");
         refused(json!({"path": "a", "lines": 1.5}), "not a fraction");
         refused(json!({"path": "a", "lines": -1}), "at least 0, not -1");

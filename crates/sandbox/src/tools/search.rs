@@ -93,6 +93,7 @@ pub(super) async fn run(sandbox: &Sandbox, params: &Params) -> Result<ToolResult
         let why = std::mem::take(&mut result.stderr);
         result.error = Some(format!("search: {}", why.trim_end()));
         result.output.clone_from(&result.stdout);
+        result.stderr_gaps.clear();
     }
     Ok(result)
 }

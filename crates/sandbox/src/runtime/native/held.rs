@@ -31,6 +31,8 @@ pub(super) const NAMESPACES: [FdRole; 3] =
 /// A guest that holds still, until this is released or dropped.
 pub(crate) struct Held {
     pub(super) stream: UnixStream,
+    /// How long it may take to say something, all of it.
+    patience: Duration,
     decoder: Decoder,
     pub(super) namespaces: Vec<OwnedFd>,
     /// The directory that changes go to, if that is in memory and the guest is not too old to show it.
@@ -91,12 +93,24 @@ impl Held {
 
     fn ask_for(stream: UnixStream, running: Running) -> Result<Held> {
         stream.set_nonblocking(false).context("use the stream to the guest")?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("use the stream to the guest")?;
+        let patience = REPLY_TIMEOUT;
+        stream.set_read_timeout(Some(patience)).context("use the stream to the guest")?;
         let (decoder, namespaces, names) = (Decoder::default(), Vec::new(), Vec::new());
         let (processes, at_work, generation, top) = (0, false, 0, None);
         let (clean, is_free) = (false, false);
-        let mut held =
-            Held { stream, decoder, namespaces, top, processes, names, at_work, generation, clean, is_free };
+        let mut held = Held {
+            stream,
+            patience,
+            decoder,
+            namespaces,
+            top,
+            processes,
+            names,
+            at_work,
+            generation,
+            clean,
+            is_free,
+        };
         let same = running == Running::Renewed;
         let kill = same || running == Running::Killed;
         let settle = running == Running::Settled;
@@ -161,7 +175,8 @@ impl Held {
 
     /// Has the guest tell of its root. It speaks when it has something to say, which may be long after.
     pub(crate) fn begin_walk(&mut self) -> Result<()> {
-        self.stream.set_read_timeout(Some(WALK_SILENCE_MAX)).context("use the stream to the guest")?;
+        self.patience = WALK_SILENCE_MAX;
+        self.stream.set_read_timeout(Some(self.patience)).context("use the stream to the guest")?;
         self.say(&Request::Walk)
     }
 
@@ -187,6 +202,7 @@ impl Held {
 
     fn next_frame(&mut self) -> Result<Frame> {
         let mut buffer = vec![0; FRAME_FULL];
+        let asked = Instant::now();
         loop {
             let broken = |e: &dyn std::fmt::Display| {
                 Error::new(ErrorKind::Gone, format!("the box's guest does not hold still: {e}"))
@@ -198,6 +214,13 @@ impl Held {
                 descriptor::receive_with_fds(self.stream.as_fd(), &mut buffer).map_err(|e| broken(&e))?;
             if n == 0 {
                 return Err(broken(&"it has ended"));
+            }
+            // Whoever says one byte after the other, or has descriptors without end, is not waited for.
+            if asked.elapsed() > self.patience {
+                return Err(broken(&"it does not finish what it says"));
+            }
+            if self.namespaces.len() + fds.len() > NAMESPACES.len() + 1 {
+                return Err(broken(&"it hands out more than it was asked for"));
             }
             self.namespaces.extend(fds);
             self.decoder.feed(&buffer[..n]);

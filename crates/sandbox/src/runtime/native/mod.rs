@@ -25,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use glasshouse_linux::cgroup::{Controller, Group, Trees};
 use glasshouse_linux::{landlock, process, rustix, seccomp};
@@ -39,7 +40,7 @@ pub(crate) use plan::{MASKED, READ_ONLY, base_filter, sys_files};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::home::{BoxRecord, Claim, Home, UIDS};
 use crate::image::Base;
-use crate::limits::GOODBYE_TIMEOUT;
+use crate::limits::{GOODBYE_TIMEOUT, REPLY_TIMEOUT};
 use crate::runtime::builders::{Builder, Builders};
 use crate::runtime::start::{self, Failed, Parcel};
 use crate::runtime::{Created, Facts, Runtime, RuntimeReport, Still, Taken, connect_in, describe, too_weak};
@@ -125,13 +126,16 @@ pub(crate) fn ask_once(mut stream: UnixStream, request: &Request) -> Result<Repl
     frame::put(&mut bytes, 0, Kind::Request, &serde_json::to_vec(&hello).map_err(said)?);
     frame::put(&mut bytes, 1, Kind::Request, &serde_json::to_vec(request).map_err(said)?);
     stream.write_all(&bytes).context("talk to the guest")?;
-    let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
+    let (mut decoder, mut buffer, asked) = (Decoder::default(), [0; 4096], Instant::now());
     loop {
         let broken =
             |e: FrameError| Error::new(ErrorKind::Failed, format!("the guest is not understood: {e}"));
         match decoder.next_frame().map_err(broken)? {
             Some(frame) if frame.stream == 1 => return crate::client::understand(&frame),
             Some(_) => continue,
+            None if asked.elapsed() > REPLY_TIMEOUT => {
+                return Err(Error::new(ErrorKind::Gone, "the box's guest does not finish what it says"));
+            }
             None => {}
         }
         match stream.read(&mut buffer).context("talk to the guest")? {

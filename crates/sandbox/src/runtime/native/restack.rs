@@ -30,7 +30,9 @@ use crate::runtime::builders::Builder;
 use crate::runtime::native::held::{Held, NAMESPACES, Running};
 use crate::runtime::native::plan::{self, Decisions, Swap, Users};
 use crate::runtime::native::root::RootOf;
-use crate::runtime::native::{Native, Site, ask_to_shut_down, faults, limit, living, places, told};
+use crate::runtime::native::{
+    Native, Site, ask_to_shut_down, cgroups_of, faults, limit, living, places, told,
+};
 use crate::runtime::start::{self, Failed, Parcel, Swapped, Unchanged};
 use crate::runtime::{Created, Runtime, Still, Taken};
 use crate::snapshot::records::{CopiedFor, Method};
@@ -549,7 +551,7 @@ impl Native {
             }
             start::end(pidfd.as_fd());
         }
-        let group = self.trees.group(id);
+        let group = cgroups_of(&self.home, &self.trees, id)?;
         group.kill().context("kill what is left of the box")?;
         group.remove().context("remove the box's cgroups")?;
         // It may be started after the host was: what it wrote has to be on the disk by then.

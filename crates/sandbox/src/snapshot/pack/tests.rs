@@ -2,7 +2,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use glasshouse_linux::unpack::{self, Bounds, Chain};
+use glasshouse_linux::unpack::{self, Bounds, Chain, Shape};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
@@ -19,7 +19,8 @@ fn unpacked(tar: &[u8], packed: Packed, below: &Chain) -> (TempDir, Index) {
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
     fs::set_permissions(&tree, Permissions::from_mode(0o755)).unwrap();
-    let bounds = Bounds { bytes: 1 << 30, entries: 100_000, except: &[] };
+    let bounds =
+        Bounds { bytes: 1 << 30, entries: 100_000, except: &[], shape: Shape::STATE, deletions: true };
     let into = File::open(&tree).unwrap();
     let unpacked = unpack::unpack(tar, into.as_fd(), below, unpack::Owners::Kept, bounds).unwrap();
     assert_eq!((packed.entries, packed.bytes), (unpacked.entries, unpacked.bytes));
