@@ -32,6 +32,10 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
+    // A day that its month does not have would be one of the next month.
+    if date(days(year, month, day)) != (year, month, day) {
+        return None;
+    }
     let (mut at, mut millis) = (19, 0);
     if sign(at, b".") {
         let digits = bytes[at + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -45,7 +49,11 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let zone_minutes = match bytes.get(at..)? {
         b"" | b"Z" | b"z" => 0,
         [plus @ (b'+' | b'-'), _, _, b':', _, _] => {
-            let minutes = number(at + 1, at + 3)? * 60 + number(at + 4, at + 6)?;
+            let (hours, minutes) = (number(at + 1, at + 3)?, number(at + 4, at + 6)?);
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            let minutes = hours * 60 + minutes;
             if *plus == b'+' { minutes } else { -minutes }
         }
         _ => return None,
@@ -118,6 +126,8 @@ mod tests {
             "",
             "now",
             "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-01-01T00:00:00+99:00",
             "2026-01-01",
             "2026-01-01T25:00:00Z",
             "2026-01-01T00:00:00.Z",

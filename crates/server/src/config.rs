@@ -109,6 +109,8 @@ pub struct Allowance {
     pub requests_per_s: f64,
     /// Requests at once before that counts.
     pub burst: u32,
+    /// Whether repositories are fetched for him.
+    pub repositories: bool,
 }
 
 /// The file, with nothing left out.
@@ -340,6 +342,12 @@ mod tests {
         assert_eq!(config.bounds.connections, defaults.bounds.connections);
         let (red, blue) = (config.allowance("red"), config.allowance("blue"));
         assert_eq!((red.boxes, red.cpus, blue.boxes, blue.cpus), (9, 2.0, 5, 2.0));
+        let config = read("[allowance]\nrepositories = false\n[tenants.red]\nrepositories = true").unwrap();
+        assert_eq!(
+            ["red", "blue"].map(|tenant| config.allowance(tenant).repositories),
+            [true, false],
+            "what one tenant may do counts for him"
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Without a key the service trusts this machine's users, not this machine's browsers: a page from elsewhere can make a
 //! browser send requests to 127.0.0.1. So the name that was called has to be one of this machine (a page whose name was made
-//! to point here has another), and a page that a request comes from has to be one of ours.
+//! to point here has another), and a page that a request comes from has to be one of ours. Only the link that somebody follows to
+//! a page of ours may be anywhere.
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 
@@ -34,8 +35,17 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     theirs.cloned().or_else(ours).unwrap_or(HeaderValue::from_static("unknown"))
 }
 
+/// What a request is about, as far as it counts where it comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// A page of ours that is the same for all, and that links may lead to.
+    Page,
+    /// All else, ports of boxes included.
+    Other,
+}
+
 /// Whether a request may come from a page that is not ours. Why it is refused.
-pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static str> {
+pub(crate) fn foreign(headers: &HeaderMap, method: &Method, target: Target) -> Option<&'static str> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let host = text(header::HOST).unwrap_or("localhost");
     if !is_this_machine(host) {
@@ -48,12 +58,22 @@ pub(crate) fn foreign(headers: &HeaderMap, method: &Method) -> Option<&'static s
     if text(header::ORIGIN).is_some_and(|origin| !ours(origin)) {
         return Some("without a key, pages of other sites are not answered; give the server a key");
     }
-    // A request that changes something and that a browser sends for another site names that.
+    // An image or a script of another site's page names no origin, and would reach a box all the same. Of this, browsers tell always.
     let site = text(header::HeaderName::from_static("sec-fetch-site"));
-    if method != Method::GET && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return Some("without a key, pages of other sites are not answered; give the server a key");
+    let elsewhere = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    if elsewhere && !(matches!(target, Target::Page) && is_link(headers, method)) {
+        return Some(
+            "without a key, pages of other sites are not answered, and their links lead to the viewer only; open this from the \
+             viewer, type its address, or use `glass port` for a port of a box",
+        );
     }
     None
+}
+
+/// Whether somebody follows a link: not a frame of another page, and nothing that its scripts could read.
+fn is_link(headers: &HeaderMap, method: &Method) -> bool {
+    let says = |name: &'static str, word: &str| headers.get(name).is_some_and(|value| value == word);
+    method == Method::GET && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
 }
 
 /// Whether a request comes from a page of this server, or from no page at all. `public_host` is what others call it.
@@ -105,12 +125,12 @@ mod tests {
     #[test]
     fn names_of_this_machine_are_answered() {
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"] {
-            assert_eq!(foreign(&headers(&[("host", host)]), &Method::POST), None, "{host}");
+            assert_eq!(foreign(&headers(&[("host", host)]), &Method::POST, Target::Other), None, "{host}");
         }
         for host in
             ["evil.example", "localhost.evil.example:8080", "192.0.2.1", "[::2]:1", "127.0.0.1.nip.io", ""]
         {
-            assert!(foreign(&headers(&[("host", host)]), &Method::GET).is_some(), "{host}");
+            assert!(foreign(&headers(&[("host", host)]), &Method::GET, Target::Page).is_some(), "{host}");
         }
     }
 
@@ -123,13 +143,37 @@ mod tests {
             ("origin", "https://evil.example", false),
             ("origin", "null", false),
             ("sec-fetch-site", "same-origin", true),
+            ("sec-fetch-site", "same-site", false),
             ("sec-fetch-site", "cross-site", false),
         ] {
-            assert_eq!(
-                foreign(&headers(&[host, (name, text)]), &Method::POST).is_none(),
-                fine,
-                "{name}: {text}"
-            );
+            for method in [Method::POST, Method::GET] {
+                let refused = foreign(&headers(&[host, (name, text)]), &method, Target::Other).is_some();
+                assert_eq!(!refused, fine, "{method} {name}: {text}");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_led(method: &Method, target: Target, how: [(&'static str, &str); 2], fine: bool) {
+        for site in ["same-site", "cross-site"] {
+            let own = [("host", "127.0.0.1:8080"), ("sec-fetch-site", site)];
+            let all = headers(&[own, how].concat());
+            assert_eq!(foreign(&all, method, target).is_none(), fine, "{method} {site} {target:?} {how:?}");
+        }
+    }
+
+    #[test]
+    fn links_of_others_lead_to_pages_and_to_nothing_else() {
+        let link = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        let frame = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        let image = [("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")];
+        check_led(&Method::GET, Target::Page, link, true);
+        check_led(&Method::POST, Target::Page, link, false);
+        for how in [frame, image] {
+            check_led(&Method::GET, Target::Page, how, false);
+        }
+        for how in [link, frame, image] {
+            check_led(&Method::GET, Target::Other, how, false);
         }
     }
 

@@ -132,6 +132,8 @@ pub(crate) const BOX_CPUS: f64 = 1.0;
 pub(crate) const MCP_BOXES: usize = 64;
 /// How long a box of MCP over HTTP lives: nobody tells when its caller is done.
 pub(crate) const MCP_BOX_TTL: Duration = Duration::from_secs(3600);
+/// How long code whose call was cancelled may take to heed its interrupt.
+pub(crate) const MCP_INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 /// A file that is told in one answer of MCP: more would fill an agent's memory.
 pub(crate) const MCP_FILE_BYTES: u64 = 1 << 20;
 /// One message of a WebSocket, either way.

@@ -151,11 +151,18 @@ impl Tenants {
             limits.memory_bytes.get_or_insert(memory_bytes.min(BOX_MEMORY_BYTES));
         }
         if disk_bytes > 0 {
-            limits.disk_bytes.get_or_insert(disk_bytes.min(BOX_DISK_BYTES));
+            // Where a disk lies in memory, what is on it has to fit in there beside all else.
+            let room = limits.memory_bytes.map_or(u64::MAX, |memory| memory / 2);
+            limits.disk_bytes.get_or_insert(disk_bytes.min(BOX_DISK_BYTES).min(room));
         }
         if cpus > 0.0 {
             limits.cpus.get_or_insert(cpus.min(BOX_CPUS));
         }
+    }
+
+    /// Whether repositories are fetched for a tenant.
+    pub(crate) fn may_fetch(&self, tenant: &str) -> bool {
+        self.config.allowance(tenant).repositories
     }
 
     /// Whether a caller may call now; if not, how long to wait. Whoever runs the server is held to nothing.

@@ -5,13 +5,18 @@ use glasshouse_sandbox::{
 };
 use serde_json::{Value, json};
 
-use super::session::{Arguments, Said, invalid, seconds, word};
+use super::session::{Arguments, Said, called_off, invalid, seconds, word};
+use crate::limits::MCP_INTERRUPT_GRACE;
 
 /// Shapes that an agent is shown as pictures, in the order of preference.
 const PICTURES: [&str; 2] = ["image/png", "image/jpeg"];
 
 /// Runs code, and tells what came of it.
-pub(super) async fn run(sandbox: &Sandbox, arguments: &Arguments) -> Result<Said, Error> {
+pub(super) async fn run(
+    sandbox: &Sandbox,
+    arguments: &Arguments,
+    cancelled: impl Future<Output = ()>,
+) -> Result<Said, Error> {
     let code = word(arguments, "code")?;
     let language = arguments.get("language").and_then(Value::as_str).unwrap_or(Language::Python.name());
     let tongue: Tongue = language.parse().map_err(|why: String| invalid(why))?;
@@ -29,7 +34,16 @@ pub(super) async fn run(sandbox: &Sandbox, arguments: &Arguments) -> Result<Said
         context = sandbox.restart_context(&context.id).await?;
     }
     let exec = sandbox.run_code(&context, CodeSpec { timeout_ms, ..CodeSpec::new(code) }).await?;
-    let output = exec.collect().await;
+    let mut output = std::pin::pin!(exec.collect());
+    let output = tokio::select! {
+        output = &mut output => output,
+        () = cancelled => {
+            // The context is wanted again. One that does not heed it is killed when nobody waits for its run any more.
+            let _ = sandbox.interrupt_context(&context.id).await;
+            let _ = tokio::time::timeout(MCP_INTERRUPT_GRACE, output).await;
+            return Err(called_off());
+        }
+    };
     // An interpreter may end with any code. A box that is gone has said so.
     let lost = sandbox.why_lost(&context.id).await.unwrap_or_default();
     Ok(told(&context.id, output, lost))

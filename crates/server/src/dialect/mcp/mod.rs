@@ -39,7 +39,7 @@ use crate::tenants::Tenants;
 /// What a session may do.
 #[derive(Debug, Clone, Default)]
 pub struct McpConfig {
-    /// The environment of git, which fetches repositories and gets nothing else.
+    /// The environment of git, which fetches repositories and gets nothing else. For tenants it gets no login of it.
     pub git_env: Vec<(String, OsString)>,
     /// Repositories may be paths of this machine.
     pub local_repos: bool,
@@ -157,7 +157,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let answer = self.sessions.of(&context)?.call(&request.name, arguments).await;
+        let session = self.sessions.of(&context)?;
+        let answer = session.call(&request.name, arguments, context.ct.cancelled()).await;
         Ok(match answer {
             Ok(said) => told(said),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why.to_string())]),

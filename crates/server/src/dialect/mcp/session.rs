@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_sandbox::{
-    Error, ErrorKind, Image, Recording, ReplayOptions, RuntimeKind, Sandbox, SandboxSpec, Sandboxes,
-    SnapshotOptions, TaskSpec,
+    Error, ErrorKind, GitLogins, Image, Recording, ReplayOptions, RuntimeKind, Sandbox, SandboxSpec,
+    Sandboxes, SnapshotOptions, TaskSpec,
 };
 use glasshouse_trace::trajectory::read_one;
 use serde_json::{Map, Value, json};
@@ -55,11 +55,23 @@ impl Session {
     }
 
     /// Does what a tool does. An error is for the agent to read.
-    pub(super) async fn call(&self, name: &str, arguments: Arguments) -> Result<Said, Error> {
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        arguments: Arguments,
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<Said, Error> {
+        tools::check(name, &arguments).map_err(invalid)?;
         if name == "run_code" {
-            return code::run(&self.the_box(&arguments).await?, &arguments).await;
+            return code::run(&self.the_box(&arguments).await?, &arguments, cancelled).await;
         }
-        self.act(name, arguments).await.map(|value| Said { value, pictures: Vec::new() })
+        let runs = tools::runs_a_command(tool_of(name, &arguments));
+        let value = tokio::select! {
+            value = self.act(name, arguments) => value?,
+            // A command of the foreground ends with whoever waits for it. What else is under way is done to its end.
+            () = cancelled, if runs => return Err(called_off()),
+        };
+        Ok(Said { value, pictures: Vec::new() })
     }
 
     async fn act(&self, name: &str, mut arguments: Arguments) -> Answer {
@@ -127,7 +139,11 @@ impl Session {
                 self.check_repo(repo)?;
                 let (repo, commit) = (repo.to_owned(), commit.to_owned());
                 let git_env = self.config.git_env.clone();
-                self.made(spec, Some(TaskSpec { repo, commit, git_env, ..TaskSpec::default() })).await?
+                // A tenant is not whoever runs the server, and reads nothing that only that one may.
+                let git_logins = if self.tenant().is_some() { GitLogins::Address } else { GitLogins::User };
+                let scope = self.tenant().map(str::to_owned);
+                let task = TaskSpec { repo, commit, git_env, git_logins, scope, ..TaskSpec::default() };
+                self.made(spec, Some(task)).await?
             }
             _ => return Err(invalid("a repository needs both repo_url and base_commit")),
         };
@@ -157,7 +173,14 @@ impl Session {
             return Err(Error::new(ErrorKind::Limit, message));
         }
         let sandbox = match task {
-            Some(task) => self.house.create_task(spec, task).await?.0,
+            Some(task) => {
+                let sandbox = self.house.create_task(spec, task).await?.0;
+                // What the box was made from is kept for the next one, and is his as well.
+                if let Image::Snapshot(kept) = &sandbox.info().image {
+                    self.mark(Kind::Snapshot, kept);
+                }
+                sandbox
+            }
             None => self.house.create(spec).await?,
         };
         drop(place);
@@ -180,10 +203,28 @@ impl Session {
         Ok(())
     }
 
+    /// Whose session it is, if he is not whoever runs the server.
+    fn tenant(&self) -> Option<&str> {
+        self.lease.as_ref()?.tenant.as_deref()
+    }
+
     fn check_repo(&self, repo: &str) -> Result<(), Error> {
-        let remote =
-            ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| repo.starts_with(scheme));
-        if remote || self.config.local_repos {
+        let is_one_of = |schemes: &[&str]| schemes.iter().any(|scheme| repo.starts_with(scheme));
+        if let Some(Lease { tenants, tenant: Some(tenant), .. }) = &self.lease {
+            if !tenants.may_fetch(tenant) {
+                let message =
+                    "this server fetches no repositories for its tenants; upload_file puts files into a box";
+                return Err(Error::new(ErrorKind::Denied, message));
+            }
+            // Ssh would show the keys of whoever runs the server; a tenant has no way to bring his own.
+            return match is_one_of(&["https://", "http://", "git://"]) {
+                true => Ok(()),
+                false => {
+                    Err(invalid("a repository has to be a URL (https, http, git); a login can be part of it"))
+                }
+            };
+        }
+        if is_one_of(&["https://", "http://", "ssh://", "git://"]) || self.config.local_repos {
             return Ok(());
         }
         let message = "a repository has to be a URL (https, http, ssh, git); `glass mcp --local-repos` allows paths of this machine";
@@ -338,6 +379,19 @@ fn named(image: &str, runtime: RuntimeKind) -> Result<Image, Error> {
 pub(super) fn word<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a str, Error> {
     let found = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     found.ok_or_else(|| invalid(format!("{name} is missing, or no text")))
+}
+
+/// The tool of a box that is called, by its own name or by that of another.
+fn tool_of<'a>(name: &'a str, arguments: &'a Arguments) -> &'a str {
+    match name {
+        "execute_tool" => arguments.get("tool_name").and_then(Value::as_str).unwrap_or_default(),
+        name => name,
+    }
+}
+
+/// Nobody waits for the answer any more.
+pub(super) fn called_off() -> Error {
+    Error::new(ErrorKind::Gone, "the call was cancelled")
 }
 
 /// How long something may take. What is no such number is not taken for none.

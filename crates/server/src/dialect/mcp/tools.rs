@@ -5,7 +5,7 @@ use std::sync::Arc;
 use glasshouse_sandbox::Language;
 use glasshouse_sandbox::tools::built_in;
 use rmcp::model::Tool;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// All tools: those that are about boxes, and each tool that every box has.
 pub(super) fn all() -> Vec<Tool> {
@@ -28,6 +28,34 @@ pub(super) fn all() -> Vec<Tool> {
 /// Whether this is a tool of boxes.
 pub(super) fn is_of_boxes(name: &str) -> bool {
     built_in().iter().any(|tool| tool.name == name)
+}
+
+/// Whether a tool of boxes is a command that may run for long.
+pub(super) fn runs_a_command(name: &str) -> bool {
+    ["git", "python", "search", "shell"].contains(&name)
+}
+
+/// Whether a tool that is about boxes is called as its schema says: what is misspelt or of another kind is not passed over.
+pub(super) fn check(name: &str, arguments: &Map<String, Value>) -> Result<(), String> {
+    let known = about_boxes().into_iter().chain(about_states()).find(|(known, ..)| *known == name);
+    let Some((.., schema)) = known else { return Ok(()) };
+    for (name, value) in arguments.iter().filter(|(_, value)| !value.is_null()) {
+        let Some(wanted) = schema["properties"].get(name) else {
+            return Err(format!("there is no parameter {name:?}"));
+        };
+        let fits = match wanted["type"].as_str() {
+            Some("string") => value.is_string(),
+            Some("boolean") => value.is_boolean(),
+            Some("object") => value.is_object(),
+            // Whether a number is a right one is said where it is used.
+            _ => true,
+        };
+        if !fits {
+            let kind = wanted["type"].as_str().unwrap_or_default();
+            return Err(format!("{name} has to be of the type {kind}"));
+        }
+    }
+    Ok(())
 }
 
 fn tool(name: &str, about: &str, schema: Value) -> Tool {
@@ -60,7 +88,7 @@ fn about_boxes() -> Vec<(&'static str, &'static str, Value)> {
                 json!({
                     "repo_url": text("A repository to put into it; needs base_commit"),
                     "base_commit": text("Which commit: an id, a branch or a tag"),
-                    "language": text("Only remembered"),
+                    "language": text("Taken, and not needed: a box has all languages of its image"),
                     "image": text("`host` (this machine's programs, read-only), or the name of an image"),
                     "timeout": { "type": "integer", "minimum": 1, "description": "Seconds that each command may take (300)" },
                 }),

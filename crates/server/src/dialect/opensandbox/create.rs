@@ -29,6 +29,25 @@ const ENV_FILE: &str = "EXECD_ENVS";
 pub(crate) const ENV_FILE_LABEL: &str = "opensandbox.io/env-file";
 /// A variable that the protocol keeps for itself.
 const RESERVED_ENV: &str = "OPENSANDBOX_LIFECYCLE";
+/// Variables for the program that stands between a box and the network. We have none, so they are looked at and go nowhere.
+const EGRESS_ENV: &str = "OPENSANDBOX_EGRESS_";
+/// Those that a caller may set.
+const EGRESS_ENV_OPEN: [&str; 10] = [
+    "CREDENTIAL_VAULT_REQUIRE_TLS",
+    "CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS",
+    "DENY_WEBHOOK",
+    "DNS_UPSTREAM_TIMEOUT",
+    "LOG_LEVEL",
+    "METRICS_EXTRA_ATTRS",
+    "MITMPROXY_EXTRA_PORTS",
+    SSL_INSECURE,
+    TRANSPARENT,
+    "POLICY_FILE",
+];
+/// One that makes no sense where credentials are put into requests.
+const SSL_INSECURE: &str = "MITMPROXY_SSL_INSECURE";
+/// One that commands of the box see, too.
+const TRANSPARENT: &str = "MITMPROXY_TRANSPARENT";
 
 /// A box that can be made.
 #[derive(Debug)]
@@ -42,7 +61,13 @@ pub(crate) struct Wanted {
 }
 
 /// Looks at all that is asked for, and refuses what cannot be.
-pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Option<&str>) -> Answer<Wanted> {
+pub(crate) fn wanted(
+    mut request: CreateSandboxRequest,
+    config: &Config,
+    tenant: Option<&str>,
+) -> Answer<Wanted> {
+    let mut env = request.env.take().unwrap_or_default();
+    take_egress_variables(&mut env, has_credential_proxy(&request))?;
     refuse_what_is_not_here(&request)?;
     let metadata = request.metadata.unwrap_or_default();
     metadata::check(&metadata)?;
@@ -55,7 +80,6 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
         labels.insert(EXPIRES_LABEL.to_owned(), at.to_string());
     }
     renewal_s(request.extensions.as_ref().unwrap_or(&BTreeMap::new()))?;
-    let env = request.env.unwrap_or_default();
     if env.contains_key(RESERVED_ENV) {
         return Err(Fault::invalid(format!("the variable {RESERVED_ENV} is the server's own")));
     }
@@ -90,7 +114,7 @@ pub(crate) fn wanted(request: CreateSandboxRequest, config: &Config, tenant: Opt
 
 fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
     let extension = |name: &str| request.extensions.as_ref().is_some_and(|known| known.contains_key(name));
-    let proxied = request.credential_proxy.as_ref().is_some_and(|proxy| proxy["enabled"] == true);
+    let proxied = has_credential_proxy(request);
     for (asked, what) in [
         (
             request.template_id.is_some(),
@@ -121,6 +145,25 @@ fn refuse_what_is_not_here(request: &CreateSandboxRequest) -> Answer<()> {
         )));
     }
     offline(request.network_policy.as_ref())
+}
+
+fn has_credential_proxy(request: &CreateSandboxRequest) -> bool {
+    request.credential_proxy.as_ref().is_some_and(|proxy| proxy["enabled"] == true)
+}
+
+/// Takes out what is meant for the way to the network, and refuses what callers may not say there.
+fn take_egress_variables(env: &mut BTreeMap<String, Option<String>>, proxied: bool) -> Answer<()> {
+    for name in env.keys() {
+        let Some(rest) = name.strip_prefix(EGRESS_ENV) else { continue };
+        if !EGRESS_ENV_OPEN.contains(&rest) {
+            return Err(Fault::invalid(format!("the variable {name} is the server's own")));
+        }
+        if proxied && rest == SSL_INSECURE {
+            return Err(Fault::invalid(format!("{name} cannot be set beside credentialProxy")));
+        }
+    }
+    env.retain(|name, _| name.strip_prefix(EGRESS_ENV).is_none_or(|rest| rest == TRANSPARENT));
+    Ok(())
 }
 
 /// How long a box lives on from a request on, if its maker has said so.

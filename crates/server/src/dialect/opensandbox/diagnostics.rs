@@ -277,6 +277,7 @@ fn line(line: &Line, scope: &str) -> Option<String> {
             ("runtime", format!("command {exec} ended: {} after {} ms", report.exit, report.wall_us / 1000))
         }
         Event::Signal { exec, signal } => ("runtime", format!("command {exec} was sent signal {signal}")),
+        Event::Lost { events: 0, why, .. } => ("lifecycle", why.clone()),
         Event::Lost { events, why, .. } => ("lifecycle", format!("{events} events are not on record: {why}")),
         _ => return None,
     };

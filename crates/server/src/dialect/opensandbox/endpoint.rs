@@ -1,6 +1,5 @@
 //! Where the ports of a box are reached: at paths of this server.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -16,8 +15,13 @@ use super::query::Query;
 use super::{Service, Shared, proxy};
 use crate::door::Caller;
 
+/// The port that stands for what is done inside a box.
+const EXECD: u16 = 44772;
+
 /// What callers of an endpoint show in place of the key, which the SDKs keep away from endpoints.
 pub(crate) const TOKEN: &str = "opensandbox-secure-access";
+/// The same, as those have it who know nothing but execd.
+pub(crate) const EXECD_TOKEN: &str = "x-execd-access-token";
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -68,7 +72,10 @@ async fn endpoint(
         Some(key) if service.needs_key().map_err(unsure)? => service.token(&id, key).map_err(unsure)?,
         _ => None,
     };
-    let headers = token.map(|token| BTreeMap::from([("OpenSandbox-Secure-Access".to_owned(), token)]));
+    let headers = token.map(|token| {
+        let execd = (port == EXECD).then(|| ("X-EXECD-ACCESS-TOKEN".to_owned(), token.clone()));
+        execd.into_iter().chain([("OpenSandbox-Secure-Access".to_owned(), token)]).collect()
+    });
     Ok(Json(Endpoint { endpoint, headers }))
 }
 

@@ -18,7 +18,7 @@ use super::proxy::Foreign;
 use super::{Service, Shared, cors, endpoint, snapshot};
 use crate::audit::Call;
 use crate::connections::{Held, Peer};
-use crate::door::{self, Caller};
+use crate::door::{self, Caller, Target};
 use crate::keys::hash_of;
 use crate::limits::AUDIT_PATH_BYTES;
 use crate::tenants::{self, Kind};
@@ -211,13 +211,25 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
     };
     if !service.needs_key().map_err(unsure)? {
         let refuse = |why| Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", why);
-        return door::foreign(headers, &parts.method).map_or(Ok(Caller::default()), |why| Err(refuse(why)));
+        let is_page = viewer::is_page(path) || path == "/docs";
+        let target = if is_page { Target::Page } else { Target::Other };
+        let foreign = door::foreign(headers, &parts.method, target);
+        return foreign.map_or(Ok(Caller::default()), |why| Err(refuse(why)));
     }
     if matches!(path, "/health" | "/ready" | "/version" | "/openapi.json" | "/docs")
         || path.starts_with("/docs/")
         || viewer::is_open(path)
     {
         return Ok(Caller::default());
+    }
+    // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else. It is asked for first:
+    // what speaks there may want an Authorization of its own.
+    let token = headers.get(endpoint::TOKEN).or_else(|| headers.get(endpoint::EXECD_TOKEN));
+    if let (Some(id), Some(shown)) = (endpoint::box_of(path), token)
+        && service.is_token(id, shown.as_bytes()).map_err(unsure)?
+    {
+        let tenant = service.tenants.marked(Kind::Box, id);
+        return Ok(Caller { key: Some("endpoint".to_owned()), tenant });
     }
     if let Some(shown) = shown(headers) {
         let found = service.opened_by(&hash_of(shown)).map_err(unsure)?;
@@ -227,19 +239,12 @@ fn admit(service: &Service, parts: &Parts) -> Answer<Caller> {
     }
     // A browser sends its cookie along with what other pages make it ask for, so only our own page's count.
     if let Some(caller) = service.session(headers).map_err(unsure)? {
-        let foreign = !door::own_page(headers, &parts.method, service.config.public_host.as_deref());
+        let foreign = !door::own_page(headers, &parts.method, service.public_host());
         let refuse = || {
             let message = "a session is for the pages of this server; other callers show a key";
             Fault::new(StatusCode::FORBIDDEN, "FOREIGN_REQUEST", message)
         };
         return if foreign { Err(refuse()) } else { Ok(caller) };
-    }
-    // Callers of a box's endpoint show what they were told with it. It opens that path, and nothing else.
-    if let (Some(id), Some(shown)) = (endpoint::box_of(path), headers.get(endpoint::TOKEN))
-        && service.is_token(id, shown.as_bytes()).map_err(unsure)?
-    {
-        let tenant = service.tenants.marked(Kind::Box, id);
-        return Ok(Caller { key: Some("endpoint".to_owned()), tenant });
     }
     let message = "this server wants an API key; send it as OPEN-SANDBOX-API-KEY";
     Err(Fault::new(StatusCode::UNAUTHORIZED, "MISSING_API_KEY", message))

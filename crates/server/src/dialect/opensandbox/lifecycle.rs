@@ -24,7 +24,7 @@ use super::model::{
 };
 use super::page::Page;
 use super::query::{Body, Query};
-use super::records::Record;
+use super::records::{Ended, Record};
 use super::rooms::{self, ENTRYPOINT, Room};
 use super::{Service, Shared};
 use crate::clock;
@@ -363,10 +363,18 @@ pub(super) fn view(info: &SandboxInfo, record: Record) -> Sandbox {
     }
 }
 
+/// How an entrypoint ended, in words that clients look for.
+fn how_it_ended(ended: &Ended) -> String {
+    match ended.how.strip_prefix("exit code ") {
+        Some(code) => format!("the entrypoint exited with code {code}"),
+        None => format!("the entrypoint has ended: {}", ended.how),
+    }
+}
+
 fn status(info: &SandboxInfo, record: &Record) -> SandboxStatus {
     let (state, reason, message) = match (info.state, &record.ended) {
-        (_, Some(ended)) if ended.success => ("Terminated", "CONTAINER_EXITED", ended.how.clone()),
-        (_, Some(ended)) => ("Failed", "CONTAINER_EXITED_ERROR", ended.how.clone()),
+        (_, Some(ended)) if ended.success => ("Terminated", "CONTAINER_EXITED", how_it_ended(ended)),
+        (_, Some(ended)) => ("Failed", "CONTAINER_EXITED_ERROR", how_it_ended(ended)),
         (SandboxState::Running, None) => {
             ("Running", "CONTAINER_RUNNING", format!("isolated at the level {}", info.level))
         }

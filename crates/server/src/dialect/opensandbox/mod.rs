@@ -31,7 +31,7 @@ mod volumes;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -69,8 +69,8 @@ pub(crate) struct Service {
     /// What the tokens of boxes are made of.
     secret: Secret,
     keys: Keys,
-    /// A key was needed when the server began. It stays so, even if all of them are revoked.
-    closed: bool,
+    /// A key was needed, when the server began or at any time since. It stays so, even if all of them are revoked.
+    closed: AtomicBool,
     sessions: Sessions,
     tenants: Arc<Tenants>,
     audit: Audit,
@@ -106,7 +106,7 @@ impl Service {
             house,
             secret: Secret(secret),
             keys,
-            closed,
+            closed: AtomicBool::new(closed),
             sessions: Sessions::default(),
             tenants: Arc::new(Tenants::open(config.clone())?),
             audit,
@@ -155,7 +155,19 @@ impl Service {
 
     /// Whether callers have to show a key.
     pub(crate) fn needs_key(&self) -> Result<bool> {
-        Ok(self.closed || !self.keys.is_empty()?)
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let closed = !self.keys.is_empty()?;
+        if closed {
+            self.closed.store(true, Ordering::Relaxed);
+        }
+        Ok(closed)
+    }
+
+    /// What callers call this server by, where its settings say so.
+    pub(crate) fn public_host(&self) -> Option<&str> {
+        self.config.public_host.as_deref()
     }
 
     /// What shows that whoever has this key was told of this box's endpoints. It ends with the key.
@@ -240,11 +252,13 @@ async fn health() -> Json<Value> {
     (status = 503, description = "It cannot", body = model::ErrorResponse),
 ))]
 async fn ready(State(service): Shared) -> std::result::Result<Json<Value>, Fault> {
-    let boxes =
-        service.house.list().await.map_err(|e| {
-            Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SANDBOX::INTERNAL_ERROR", e.to_string())
-        })?;
-    Ok(Json(json!({ "status": "ready", "boxes": boxes.len() })))
+    service
+        .house
+        .list()
+        .await
+        .map_err(|e| Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SANDBOX::INTERNAL_ERROR", e.to_string()))?;
+    // How many there are is nothing for those who have shown no key.
+    Ok(Json(json!({ "status": "ready" })))
 }
 
 /// Which protocol is spoken, and by what

@@ -37,11 +37,12 @@ const OF_A_CONNECTION: [&str; 8] = [
     "upgrade",
 ];
 /// What callers show to us, or others have said of where they come from.
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "authorization",
     "cookie",
     door::KEY,
     endpoint::TOKEN,
+    endpoint::EXECD_TOKEN,
     "opensandbox-access-renew",
     "forwarded",
     "x-forwarded-for",
@@ -52,8 +53,17 @@ const OURS: [&str; 12] = [
     "x-real-ip",
 ];
 /// What would hold for all of this server, and not for the box.
-const TOO_FAR: [&str; 5] =
-    ["set-cookie", "clear-site-data", "strict-transport-security", "service-worker-allowed", "alt-svc"];
+const TOO_FAR: [&str; 9] = [
+    "set-cookie",
+    "clear-site-data",
+    "strict-transport-security",
+    "service-worker-allowed",
+    "alt-svc",
+    "nel",
+    "report-to",
+    "reporting-endpoints",
+    "proxy-connection",
+];
 /// What a page of a box may do; that it is of this server is not among it.
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
 
@@ -105,7 +115,7 @@ pub(super) async fn pass_on(
             drop(held);
         });
     }
-    Ok(answered(response, &prefix))
+    Ok(answered(response, &prefix, port))
 }
 
 fn failed(message: impl Into<String>) -> Fault {
@@ -183,11 +193,24 @@ fn told(
     Ok(told)
 }
 
+/// The path of a redirection that stays with the port: one from its root on, also with the address that the port was called by. To
+/// callers that address would be one of their own machine's.
+fn below(location: &str, port: u16) -> Option<&str> {
+    let path = ["http", "https"].iter().find_map(|scheme| {
+        let rest = location.strip_prefix(scheme)?.strip_prefix("://localhost")?;
+        rest.strip_prefix(&format!(":{port}")).or((port == 80).then_some(rest))
+    });
+    let path = path.map(|path| if path.is_empty() { "/" } else { path }).unwrap_or(location);
+    (path.starts_with('/') && !path.starts_with("//")).then_some(path)
+}
+
 /// The answer that the caller gets.
-fn answered(response: hyper::Response<hyper::body::Incoming>, prefix: &str) -> Response {
+fn answered(response: hyper::Response<hyper::body::Incoming>, prefix: &str, port: u16) -> Response {
     let (mut parts, body) = response.into_parts();
     let upgrade = (parts.status == StatusCode::SWITCHING_PROTOCOLS)
         .then(|| parts.headers.get(header::UPGRADE).cloned());
+    let of_connection: Vec<String> = words_of_connection(&parts.headers).map(str::to_owned).collect();
+    of_connection.iter().for_each(|name| drop(parts.headers.remove(name)));
     OF_A_CONNECTION.iter().chain(&TOO_FAR).for_each(|name| drop(parts.headers.remove(*name)));
     if let Some(upgrade) = upgrade.flatten() {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -197,9 +220,7 @@ fn answered(response: hyper::Response<hyper::body::Incoming>, prefix: &str) -> R
     let buffering = HeaderName::from_static("x-accel-buffering");
     parts.headers.insert(buffering, HeaderValue::from_static("no"));
     let location = parts.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
-    // One of the port's own root is below our path.
-    if let Some(location) =
-        location.filter(|location| location.starts_with('/') && !location.starts_with("//"))
+    if let Some(location) = location.and_then(|location| below(location, port))
         && let Ok(location) = HeaderValue::from_str(&format!("{prefix}{location}"))
     {
         parts.headers.insert(header::LOCATION, location);

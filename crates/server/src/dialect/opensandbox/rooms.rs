@@ -324,6 +324,8 @@ pub(crate) fn watch_entrypoint(service: Arc<Service>, room: Arc<Room>) {
             let how = ended.how.clone();
             match service.rooms.ended(id, ended).await {
                 Ok(()) => service.log().info("ended", || json!({ "sandbox": id, "how": how })),
+                // Somebody has removed it meanwhile.
+                Err(fault) if fault.status() == StatusCode::NOT_FOUND => {}
                 Err(fault) => {
                     let more = || json!({ "sandbox": id, "message": fault.message() });
                     service.log().error("a sandbox whose entrypoint has ended cannot be stopped", more);

@@ -148,7 +148,7 @@ fn view(snapshot: SnapshotInfo) -> Snapshot {
     let created_at = clock::text(snapshot.created_ms as i64);
     let status = SandboxStatus {
         state: READY,
-        reason: None,
+        reason: Some("snapshot_ready"),
         message: Some(format!("made in {} µs", snapshot.took_us)),
         last_transition_at: Some(created_at.clone()),
     };

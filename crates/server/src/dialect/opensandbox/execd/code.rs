@@ -43,6 +43,8 @@ const READY_PORT: u16 = 44771;
 const READY_PORT_NAME: &str = "JUPYTER_PORT";
 /// Words in an entrypoint that listens at that port by itself, when it has got the box ready.
 const OPENS_ITSELF: [&str; 2] = ["jupyter", "code-interpreter"];
+/// The name of the error of a run that its context did not outlive.
+const CONTEXT_LOST: &str = "ContextLost";
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
@@ -126,7 +128,8 @@ async fn opens_it_itself(room: &Room) -> bool {
 /// Run code
 ///
 /// Its events come as a stream, as those of a command do; `result` has what it shows, by MIME type (`text` is `text/plain`). The
-/// last one is `execution_complete`, or `error` with the exception. Whoever stops to listen does not stop the code.
+/// last one is `execution_complete`, or `error` with the exception; `ContextLost` is one of the context's, which remembers nothing
+/// any more. Whoever stops to listen does not stop the code.
 #[utoipa::path(post, path = "/code", tag = "execution", request_body = RunCodeRequest, responses(
     (status = 200, description = "Events", content_type = "text/event-stream", body = String),
     (status = 400, description = "That makes no sense", body = ErrorResponse),
@@ -145,7 +148,7 @@ async fn run(
     let count = context.runs + 1;
     let exec = room.sandbox.run_code(&context, CodeSpec::new(request.code)).await.map_err(unfit)?;
     let (pieces, receiver) = mpsc::channel(OUTPUT_PIECES);
-    tokio::spawn(tell(exec, context.id, count, pieces));
+    tokio::spawn(tell(room.sandbox.clone(), exec, context.id, count, pieces));
     Ok(events(receiver))
 }
 
@@ -234,11 +237,24 @@ fn unstartable(error: Error) -> Fault {
 }
 
 /// Tells what code does, to its end, for as long as somebody listens.
-async fn tell(exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
+async fn tell(sandbox: Sandbox, exec: Exec, context: String, count: u64, pieces: mpsc::Sender<Bytes>) {
     let mut telling = Telling::begun(&context, pieces);
     telling.put(Event { kind: "execution_count", execution_count: Some(count), ..Event::default() });
     let (report, error) = telling.follow(exec).await;
+    // An interpreter may end with any code. A box that is gone has said so.
+    let error = match sandbox.why_lost(&context).await.unwrap_or_default() {
+        Some(why) => Some(context_lost(why, &report, error)),
+        None => error,
+    };
     telling.end(&report, error).await;
+}
+
+/// The error of a run that its context did not outlive: the protocol has one event for an end, and what is remembered no more is the
+/// first thing to know.
+fn context_lost(why: String, report: &ExitReport, error: Option<CodeError>) -> CodeError {
+    let mut traceback = error.map(|error| error.traceback).unwrap_or_default();
+    traceback.push(format!("the context was lost: {why} ({})", report.exit));
+    CodeError { name: CONTEXT_LOST.to_owned(), value: why, traceback }
 }
 
 /// What is told of code, to somebody who may have stopped to listen.

@@ -276,7 +276,10 @@ async fn replace(
             return Err(failed(format!("{path} is larger than {TEXT_BYTES} bytes")));
         }
         let bytes = sandbox.read_file(&path, 0, None).await.map_err(fault)?;
-        let (bytes, replaced_count) = replaced(&bytes, item.old.as_bytes(), item.new.as_bytes());
+        let larger =
+            || failed(format!("{path} would be larger than {TEXT_BYTES} bytes with all that replaced"));
+        let (bytes, replaced_count) =
+            replaced(&bytes, item.old.as_bytes(), item.new.as_bytes()).ok_or_else(larger)?;
         if replaced_count > 0 {
             sandbox.write_file(&path, &bytes, Some(stat.mode & 0o7777)).await.map_err(fault)?;
         }
@@ -288,16 +291,19 @@ async fn replace(
     })
 }
 
-/// Bytes with all places of some of them replaced, and how many those were. Files need not be text.
-fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, usize) {
+/// Bytes with all places of some of them replaced, and how many those were. Files need not be text. `None`: that would be too many.
+fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut made, mut from, mut count) = (Vec::with_capacity(bytes.len()), 0, 0);
     for at in memmem::find_iter(bytes, old) {
+        if (made.len() + new.len()) as u64 > TEXT_BYTES {
+            return None;
+        }
         made.extend_from_slice(&bytes[from..at]);
         made.extend_from_slice(new);
         (from, count) = (at + old.len(), count + 1);
     }
     made.extend_from_slice(&bytes[from..]);
-    (made, count)
+    (made.len() as u64 <= TEXT_BYTES || count == 0).then_some((made, count))
 }
 
 /// The paths of a query.

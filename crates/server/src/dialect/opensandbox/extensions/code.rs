@@ -90,6 +90,7 @@ struct RunRequest {
 
 /// A run that has ended.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 struct RunResponse {
     #[serde(flatten)]
     ended: ExecResponse,
@@ -97,6 +98,9 @@ struct RunResponse {
     /// `{"error": {"name", "value", "traceback"}}` at the end of one that failed. Bytes are base64.
     #[schema(value_type = Vec<Object>)]
     results: Vec<Value>,
+    /// Why the context did not outlive the run, with all that it remembered; without a word, it lives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_lost: Option<String>,
 }
 
 impl From<ContextInfo> for ContextResponse {
@@ -228,7 +232,9 @@ async fn run_code(
     let lost = |_| Fault::internal("the code was lost sight of");
     let output = output.await.map_err(lost)?;
     let results = output.results.iter().map(|result| serde_json::to_value(result).unwrap_or_default());
-    Ok(Json(RunResponse { ended: told(&output), results: results.collect() }))
+    // An interpreter may end with any code. A box that is gone has said so.
+    let context_lost = room.sandbox.why_lost(&context.id).await.unwrap_or_default();
+    Ok(Json(RunResponse { ended: told(&output), results: results.collect(), context_lost }))
 }
 
 /// Interrupt what runs in a context

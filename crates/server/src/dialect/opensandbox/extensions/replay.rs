@@ -62,7 +62,7 @@ async fn replay(
     {
         return Err(Fault::no_box(of));
     }
-    let trajectory = trajectory(&service, &request)?;
+    let (trajectory, lines) = trajectory(&service, &request)?;
     let strictness = match request.strictness.as_deref().unwrap_or("normal") {
         "normal" => Strictness::Normal,
         "strict" => Strictness::Strict,
@@ -76,26 +76,28 @@ async fn replay(
     let keep_going = request.keep_going.unwrap_or(false);
     let options = ReplayOptions { until: request.until, strictness, keep_going };
     let replay = service.house.replay(&room.sandbox, &trajectory, options).await?;
-    Ok(Json(told(&replay.run(|_| ()).await?)))
+    Ok(Json(told(&replay.run(|_| ()).await?, &lines)))
 }
 
-fn trajectory(service: &Service, request: &ReplayRequest) -> Answer<Trajectory> {
+/// What to do again; of a record, with the lines at which its steps began.
+fn trajectory(service: &Service, request: &ReplayRequest) -> Answer<(Trajectory, Vec<u64>)> {
     match (&request.trajectory, &request.of) {
         (Some(given), None) => {
             let read = read_one(given.to_string().as_bytes(), None);
             let unread = |e| Fault::invalid(format!("the trajectory cannot be read: {e}"));
-            read.map(|(_, read)| read.trajectory).map_err(unread)
+            read.map(|(_, read)| (read.trajectory, Vec::new())).map_err(unread)
         }
         (None, Some(id)) => {
             places(service, id)?;
-            Ok(service.house.trajectory(id)?.0)
+            Ok(service.house.trajectory_and_lines(id)?)
         }
         _ => Err(Fault::invalid("give one of trajectory and of")),
     }
 }
 
-fn told(replayed: &Replayed) -> Value {
-    let divergences: Vec<Value> = replayed.divergences.iter().map(divergence).collect();
+fn told(replayed: &Replayed, lines: &[u64]) -> Value {
+    let seq = |one: &Divergence| lines.get((one.step as usize).checked_sub(1)?).copied();
+    let divergences: Vec<Value> = replayed.divergences.iter().map(|one| divergence(one, seq(one))).collect();
     json!({
         "same": replayed.is_same(), "steps": replayed.total, "done": replayed.done,
         "firstDivergence": replayed.divergences.first().map(|first| first.step),
@@ -106,7 +108,8 @@ fn told(replayed: &Replayed) -> Value {
     })
 }
 
-fn divergence(divergence: &Divergence) -> Value {
+/// `seq`: the line of the record at which the step began. Its number counts only what led to where the box is.
+fn divergence(divergence: &Divergence, seq: Option<u64>) -> Value {
     let differences = divergence.differences.iter().map(|difference| {
         json!({
             "what": difference.what.name(), "path": difference.path, "expected": difference.expected,
@@ -114,6 +117,7 @@ fn divergence(divergence: &Divergence) -> Value {
         })
     });
     json!({
-        "step": divergence.step, "differences": differences.collect::<Vec<_>>(), "untold": divergence.untold,
+        "step": divergence.step, "seq": seq, "differences": differences.collect::<Vec<_>>(),
+        "untold": divergence.untold,
     })
 }
