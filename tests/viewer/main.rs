@@ -71,6 +71,16 @@ fn a_run_is_seen_step_by_step_with_its_output_and_files() {
 }
 
 #[test]
+fn a_command_in_the_background_runs_until_it_ends() {
+    check("background.py", &Server::new(), &[]);
+}
+
+#[test]
+fn snapshots_with_the_same_layers_stand_on_older_ones() {
+    check("kin.py", &Server::new(), &[]);
+}
+
+#[test]
 fn snapshots_are_a_tree_to_fork_and_restore() {
     check("snapshots.py", &Server::new(), &[]);
 }
@@ -102,6 +112,25 @@ fn with_keys_there_is_a_log_in() {
     let (red, blue) = (key(&["red", "--tenant", "red"]), key(&["all", "--operator"]));
     let server = Server::of(house, &[]);
     check("login.py", &server, &[("KEY_RED", &red), ("KEY_ALL", &blue)]);
+}
+
+#[test]
+fn behind_a_proxy_that_calls_the_server_by_another_name_there_is_a_log_in() {
+    let house = House::new(Mode::all()[0]);
+    let key = house.run(&["key", "add", "all", "--operator"]).1.trim().to_owned();
+    let server = Server::of(house, &["--public-host", "boxes.example"]);
+    let body = serde_json::json!({ "key": key }).to_string();
+    let log_in = |origin: &str| {
+        let headers = [
+            ("host", "10.0.0.7:8080"),
+            ("origin", origin),
+            ("sec-fetch-site", "same-origin"),
+            ("content-type", "application/json"),
+        ];
+        server.request("POST", "/viewer/session", &headers, body.as_bytes()).status
+    };
+    assert_eq!(log_in("https://boxes.example"), 204);
+    assert_eq!(log_in("https://evil.example"), 403);
 }
 
 #[test]

@@ -22,8 +22,15 @@ pub(crate) struct Usage {
 
 #[derive(Debug, Default)]
 struct Kept {
-    looked: Option<Instant>,
-    boxes: HashMap<String, VecDeque<Sample>>,
+    boxes: HashMap<String, Looked>,
+}
+
+/// What is remembered of one box. Each has a time of its own: who asks for one box must not make others wait that somebody
+/// else looks at.
+#[derive(Debug, Default)]
+struct Looked {
+    last: Option<Instant>,
+    samples: VecDeque<Sample>,
 }
 
 /// What a box had used at some time.
@@ -40,21 +47,18 @@ impl Usage {
     /// What these boxes used lately, by their ids. Looks anew if that was not just done. It reads files, and may take a while.
     pub(crate) fn of(&self, boxes: &[SandboxInfo]) -> HashMap<String, Vec<Sample>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.looked.is_none_or(|looked| looked.elapsed() > USAGE_PAUSE) {
+        let alive = boxes.iter().filter(|info| info.state.is_alive());
+        let due: Vec<&SandboxInfo> = alive.filter(|info| kept.is_due(&info.id)).collect();
+        if !due.is_empty() {
             let (at_ms, processes) = (now_ms(), Processes::read());
-            for info in boxes.iter().filter(|info| info.state.is_alive()) {
-                let Some(sample) = processes.of(info.pid, info.start_ticks) else { continue };
-                let samples = kept.boxes.entry(info.id.clone()).or_default();
-                samples.push_back(Sample { at_ms, ..sample });
-                if samples.len() > USAGE_SAMPLES {
-                    samples.pop_front();
-                }
+            for info in due {
+                let sample = processes.of(info.pid, info.start_ticks);
+                kept.add(&info.id, sample.map(|sample| Sample { at_ms, ..sample }));
             }
-            kept.looked = Some(Instant::now());
         }
         let told = |info: &SandboxInfo| {
-            let samples = kept.boxes.get(&info.id)?;
-            Some((info.id.clone(), samples.iter().copied().collect()))
+            let looked = kept.boxes.get(&info.id)?;
+            Some((info.id.clone(), looked.samples.iter().copied().collect()))
         };
         boxes.iter().filter_map(told).collect()
     }
@@ -63,6 +67,23 @@ impl Usage {
     pub(crate) fn keep(&self, boxes: &[SandboxInfo]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.boxes.retain(|id, _| boxes.iter().any(|info| info.id == *id));
+    }
+}
+
+impl Kept {
+    fn is_due(&self, id: &str) -> bool {
+        let last = self.boxes.get(id).and_then(|looked| looked.last);
+        last.is_none_or(|last| last.elapsed() > USAGE_PAUSE)
+    }
+
+    /// It was looked at, also if there was nothing to be seen.
+    fn add(&mut self, id: &str, sample: Option<Sample>) {
+        let looked = self.boxes.entry(id.to_owned()).or_default();
+        looked.last = Some(Instant::now());
+        looked.samples.extend(sample);
+        if looked.samples.len() > USAGE_SAMPLES {
+            looked.samples.pop_front();
+        }
     }
 }
 
@@ -166,6 +187,19 @@ mod tests {
         format!(
             "7 ({name}) S {parent} 1 1 0 -1 4194624 58 0 0 0 20 5 3 2 25 5 1 0 {start} 2281472 256 1844674"
         )
+    }
+
+    #[test]
+    fn every_box_has_a_time_of_its_own() {
+        let mut kept = Kept::default();
+        kept.add("one", Some(Sample::default()));
+        assert!(!kept.is_due("one") && kept.is_due("other"), "who looks at one does not starve the other");
+        kept.add("far", None);
+        assert!(!kept.is_due("far"), "one that is not to be seen here is not looked for all the time");
+        for _ in 0..2 * USAGE_SAMPLES {
+            kept.add("one", Some(Sample::default()));
+        }
+        assert_eq!(kept.boxes["one"].samples.len(), USAGE_SAMPLES);
     }
 
     #[test]

@@ -18,6 +18,13 @@ assert f'nonce="{nonce}"' in page_text and len(nonce) == 32
 with urllib.request.urlopen(URL + "/") as answer:
     assert nonce not in answer.read().decode(), "a nonce is for one answer"
 
+# Who looks at one box does not keep others from being looked at.
+pair = [box(), box()]
+for id in pair:
+    assert must("GET", f"/viewer/boxes/{id}")["box"]["usage"], "it was looked at, for it was asked for"
+for id in pair:
+    must("DELETE", f"/v1/sandboxes/{id}")
+
 with opened() as page:
     expect(page.get_by_role("heading", name="No boxes yet")).to_be_visible()
 
@@ -32,6 +39,11 @@ with opened() as page:
     expect(row.locator(".memory .line")).to_be_attached()
     expect(row.locator(".memory")).to_contain_text("of 512 MiB")
     assert "MiB" in row.locator(".memory b").inner_text()
+
+    # What it is called can change, also while somebody looks.
+    must("PATCH", f"/v1/sandboxes/{first}/metadata", {"name": "renamed", "team": None, "shift": "late"})
+    expect(row.locator(".name")).to_have_text("renamed")
+    expect(row.locator(".labels")).to_have_text("shift=late")
 
     row.get_by_role("button", name="Pause").click()
     expect(row.locator(".state")).to_have_text("paused")
@@ -90,5 +102,5 @@ with opened() as page:
 
     # The record of a box that is gone stays.
     page.goto(URL + "/#/traces")
-    expect(page.locator(".trace")).to_have_count(2)
+    expect(page.locator(".trace")).to_have_count(4)
     page.watched.fine(answers=1)

@@ -83,15 +83,27 @@ with browser("--host-resolver-rules=MAP evil.example 127.0.0.1") as chromium:
     assert all(frame.locator("#main").count() == 0 for frame in page.frames), "the page is not shown in a frame"
 
     # A page that a box serves comes from our address, and is of no origin.
-    must("POST", f"/v1/sandboxes/{id}/proxy/44772/command", {"command": "cd /tmp; echo '<!doctype html><p>inside' > index.html; exec python3 -m http.server 8000", "background": True})
+    must("POST", f"/v1/sandboxes/{id}/proxy/44772/command", {"command": "cd /tmp; echo '<!doctype html><p>inside<script src=own.js></script>' > index.html; echo 'window.own = 1' > own.js; exec python3 -m http.server 8000", "background": True})
     while call("GET", f"/v1/sandboxes/{id}/proxy/8000/")[0] == 502:
         pass
     page.goto(f"{URL}/v1/sandboxes/{id}/proxy/8000/")
     expect(page.locator("p")).to_have_text("inside")
     assert page.evaluate("origin") == "null"
+    # Nothing tells what it asks for from what another site does: not even its own script comes.
+    assert page.evaluate("typeof own") == "undefined"
     answers = page.evaluate(TRY, [URL, id])
     assert answers[0] == "refused" and answers[2:4] == ["refused", "refused"] and answers[5] == "refused", answers
     assert run(id, "ls /root")["stdout"] == "", "nothing was done"
+
+    # An image and a link of another site's lead to no port. A link leads to our page.
+    page.goto(f"http://evil.example:{elsewhere.server_port}")
+    shown = page.evaluate("""(url) => new Promise((done) => { const script = document.createElement('script'); script.onload = () => done('loaded'); script.onerror = () => done('refused'); script.src = url; document.body.append(script); })""", f"{URL}/v1/sandboxes/{id}/proxy/8000/own.js")
+    assert shown == "refused", shown
+    page.evaluate("(url) => { location.href = url; }", f"{URL}/v1/sandboxes/{id}/proxy/8000/")
+    expect(page.locator("body")).to_contain_text("FOREIGN_REQUEST")
+    page.goto(f"http://evil.example:{elsewhere.server_port}")
+    page.evaluate("(url) => { location.href = url; }", URL)
+    expect(page.locator(f'[data-box="{id}"]')).to_be_visible()
 
     # And our own page is still served.
     page = chromium.new_page()

@@ -1,7 +1,13 @@
 """How it looks: nothing is wider than a phone, every text can be told from its ground, and all of it works without a mouse."""
 
+import os
+import subprocess
+
 from browser import URL, box, browser, expect, must, opened, run
 
+# The program takes longer names than the API.
+subprocess.run([os.environ["GLASS"], "create", "--label", f"name={'n' * 300}", "--label", f"word={'w' * 300}"], check=True, capture_output=True, env={"GLASSHOUSE_HOME": os.environ["GLASSHOUSE_HOME"], "PATH": "/usr/bin:/bin"})
+cli = must("GET", "/viewer/boxes")["boxes"][0]["id"]
 id = box(metadata={"name": "looked-at", "team": "red"}, resourceLimits={"memory": "512Mi", "cpu": "1"})
 run(id, "mkdir src; printf 'one\\n' > src/a; printf '\\033[31mred\\033[32mgreen\\033[33myellow\\033[34mblue\\033[35mmagenta\\033[36mcyan\\033[90mgrey\\033[0m\\n'")
 run(id, "echo two > src/a; echo no >&2; exit 3")
@@ -33,6 +39,7 @@ VIEWS = [
     (f"#/box/{id}/snapshots", ".snapshot"),
     (f"#/box/{id}/about", ".table"),
     (f"#/box/{other}", ".empty"),
+    (f"#/box/{cli}/about", ".table"),
     ("#/traces", ".trace"),
     ("#/traces?q=red", ".hit"),
     (f"#/replay/{id}", "form"),
@@ -50,10 +57,24 @@ with browser() as chromium:
                         for step in ("1", "2"):
                             page.locator(f'[data-step="{step}"] .head').click()
                             expect(page.locator(f'[data-step="{step}"] .more .changes')).to_be_visible()
+                    if address == "#/":
+                        # A long name is cut, and is there for whoever points at it.
+                        name = page.locator(f'[data-box="{cli}"] .name')
+                        assert name.bounding_box()["height"] < 40, name.bounding_box()
+                        assert name.get_attribute("title") == "n" * 300
+                    if address == f"#/box/{cli}/about":
+                        expect(page.locator(".table dt", has_text="Entrypoint")).to_have_count(0)
                     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     assert wide <= 0, (scheme, width, address, wide)
                     faint = page.evaluate(FAINT)
                     assert not faint, (scheme, width, address, faint)
+                # Pages beside the viewer.
+                for address, sign in ((f"/v1/sandboxes/{id}/trace?format=html", "main > ol > li"), ("/docs", "details")):
+                    page.goto(URL + address)
+                    expect(page.locator(sign).first).to_be_attached()
+                    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    assert wide <= 0, (scheme, width, address, wide)
+                assert "`" not in page.locator("body").text_content(), "code is code"
                 page.watched.fine()
 
     with opened("/", chromium=chromium) as page:
@@ -94,7 +115,7 @@ with browser() as chromium:
         expect(page.locator(".facts")).to_contain_text("running")
         page.keyboard.press("g")
         page.keyboard.press("t")
-        expect(page.locator(".trace")).to_have_count(2)
+        expect(page.locator(".trace")).to_have_count(3)
         page.keyboard.press("/")
         expect(page.get_by_label("Search traces")).to_be_focused()
         page.keyboard.type("red?")
@@ -104,4 +125,5 @@ with browser() as chromium:
         expect(page.get_by_role("heading", name="Boxes")).to_be_visible()
         page.keyboard.press("n")
         expect(page.get_by_role("dialog", name="New box")).to_be_visible()
-        page.watched.fine()
+        # The question for its ports, on its way when the box is paused, finds it so.
+        page.watched.fine(crossed=f"{id}/ports")

@@ -47,6 +47,10 @@ with opened(f"/#/box/{id}/terminal") as page:
     type("printf '\\033[6n'; IFS= read -rs -d R where; echo \"at ${where#*[}\"")
     expect(row("at ").last).to_have_text(re.compile(r"^at \d+;\d+\s*$"))
 
+    # A mark stands on the letter before it, also on a wide one; what is invisible stands nowhere.
+    type("printf 'cafe\\314\\201 \\346\\227\\245\\314\\202 x\\357\\270\\217\\342\\200\\213y\\n'")
+    expect(row("cafe\u0301 \u65e5\u0302 xy")).to_be_visible()
+
     # Keys that end things.
     type("sleep 1000; echo slept")
     expect(row("sleep 1000").last).to_be_visible()
@@ -69,6 +73,12 @@ with opened(f"/#/box/{id}/terminal") as page:
     page.goto(f"{URL}/#/box/{id}")
     expect(page.locator(".timeline .step.running")).to_have_count(0)
     expect(page.locator(".timeline .step")).to_have_count(2)
+    # What is no text is not in what is shown at once, and is there for whoever opens it.
+    shell = page.locator(".timeline .step").last
+    expect(shell.locator(".preview pre")).to_contain_text("42is")
+    assert "\\x1b" not in shell.locator(".preview pre").inner_text()
+    shell.locator(".head").click()
+    expect(shell.locator(".more pre.out")).to_contain_text("\\x1b[6n")
 
     must("POST", f"/v1/sandboxes/{id}/pause")
     page.goto(f"{URL}/#/box/{id}/terminal")

@@ -9,6 +9,12 @@ function element(name, text, ...children) {
   return made;
 }
 
+// A text of the document: what stands between backticks is code.
+function worded(name, text) {
+  const pieces = text.split(/`([^`]+)`/).map((piece, at) => (at % 2 ? element("code", piece) : piece));
+  return element(name, "", ...pieces);
+}
+
 function labelled(className, name, text) {
   const made = element(name, text);
   made.className = className;
@@ -30,7 +36,7 @@ function shape(schema, all, depth = 0) {
   const needed = new Set(schema.required || []);
   const indent = "  ".repeat(depth + 1);
   const lines = Object.entries(schema.properties).map(([name, of]) => {
-    const word = of.description ? `   // ${of.description.split("\n")[0]}` : "";
+    const word = of.description ? `   // ${of.description.split("\n")[0].replaceAll("`", "")}` : "";
     return `${indent}${name}${needed.has(name) ? "" : "?"}: ${shape(of, all, depth + 1)}${word}`;
   });
   return `{\n${lines.join("\n")}\n${"  ".repeat(depth)}}`;
@@ -38,7 +44,7 @@ function shape(schema, all, depth = 0) {
 
 function table(head, rows) {
   const titles = element("tr", "", ...head.map((title) => element("th", title)));
-  const lines = rows.map((row) => element("tr", "", ...row.map((cell) => element("td", cell))));
+  const lines = rows.map((row) => element("tr", "", ...row.map((cell) => worded("td", cell))));
   return rows.length ? element("table", "", titles, ...lines) : null;
 }
 
@@ -53,8 +59,8 @@ function route(method, path, operation, all) {
   const answers = Object.entries(operation.responses || {}).map(([status, one]) => [status, one.description || ""]);
   const good = Object.entries(operation.responses || {}).find(([status]) => status.startsWith("2"));
   const title = element("summary", "", labelled("method", "code", method.toUpperCase()), element("code", path),
-    element("span", operation.summary || ""));
-  const made = element("details", "", title, element("p", operation.description || ""), table(["parameter", "in", ""], known),
+    worded("span", operation.summary || ""));
+  const made = element("details", "", title, worded("p", operation.description || ""), table(["parameter", "in", ""], known),
     operation.requestBody ? element("h3", "Body") : null, body(operation.requestBody?.content, all),
     element("h3", "Answers"), table(["status", ""], answers), body(good?.[1]?.content, all));
   made.dataset.words = `${method} ${path} ${operation.summary || ""} ${operation.description || ""}`.toLowerCase();
@@ -71,7 +77,7 @@ function show(document) {
       groups.get(group).push(route(method, path, operation, document.components?.schemas || {}));
     }
   }
-  window.document.getElementById("about").textContent = `${document.info.description} Version ${document.info.version}.`;
+  window.document.getElementById("about").replaceChildren(worded("span", `${document.info.description} Version ${document.info.version}.`));
   routes.replaceChildren(...[...groups].map(([name, those]) => element("section", "", element("h2", name), ...those)));
 }
 

@@ -24,7 +24,7 @@ pub(super) fn words(query: Option<String>) -> HashMap<String, String> {
 }
 
 /// A page of a record: `page`, `size`, `order` (`newest` or `oldest`), only those with `q`, only `failed`; `at`: the page
-/// with this line; `step`: with this step. `since`: nothing, if the record has no more lines than that.
+/// with this line. `since`: nothing, if the record has no more lines than that.
 pub(super) async fn page(
     State(viewer): Shared,
     caller: Caller,
@@ -92,17 +92,10 @@ fn cut(index: &Index, record: &Record, words: &HashMap<String, String>) -> Value
     let number = |name: &str| words.get(name).and_then(|text| text.parse::<usize>().ok());
     let size = number("size").unwrap_or(50).clamp(1, ITEMS_PAGE);
     let pages = numbers.len().div_ceil(size).max(1);
-    let at = match (number("at"), number("step")) {
-        (Some(seq), _) => {
-            let holds = |item: &Item| (item.seq..=item.last_seq).contains(&(seq as u64));
-            numbers.iter().position(|at| holds(&index.items[*at]))
-        }
-        (None, Some(step)) => {
-            let is = |item: &Item| matches!(&item.what, What::Work(work) if work.number == Some(step as u64));
-            numbers.iter().position(|at| is(&index.items[*at]))
-        }
-        (None, None) => None,
-    };
+    let at = number("at").and_then(|seq| {
+        let holds = |item: &Item| item.lines.contains(&(seq as u64));
+        numbers.iter().position(|at| holds(&index.items[*at]))
+    });
     let page = at.map_or_else(|| number("page").unwrap_or(0), |at| at / size).min(pages - 1);
     let shown = numbers.iter().skip(page * size).take(size);
     let items: Vec<Map<String, Value>> = shown.map(|at| record.card(*at, &index.items[*at])).collect();
@@ -154,7 +147,7 @@ impl Record {
             ("kind".to_owned(), "work".into()),
             ("exec".to_owned(), work.exec.into()),
             ("ok".to_owned(), work.ok.into()),
-            ("running".to_owned(), (work.ended.is_none() && work.step.is_none()).into()),
+            ("running".to_owned(), work.running.into()),
             ("changed".to_owned(), work.changed.into()),
             ("title".to_owned(), item.title.clone().into()),
         ]);
@@ -183,7 +176,8 @@ impl Record {
             tell("error", step.error.clone().into());
             tell("snapshot", step.snapshot.clone().into());
             tell("looked", step.state.is_some().into());
-            if work.ended.is_none() {
+            // A command in the background is a step before it has done anything.
+            if work.ended.is_none() && !work.background {
                 tell("wallUs", step.wall_us.into());
                 let end = step.end.as_ref().map(ToString::to_string);
                 tell("end", end.or_else(|| step.exit_code.map(|code| format!("exit code {code}"))).into());
@@ -250,6 +244,7 @@ impl Record {
                 ("", format!("command {exec} was sent signal {signal}"), None)
             }
             Some(Event::BoxEnded { why }) => ("state", format!("box ended: {why}"), None),
+            Some(Event::Lost { events: 0, why, .. }) => ("", format!("WITHHELD {why}"), None),
             Some(Event::Lost { events, bytes, why }) => {
                 ("", format!("LOST {events} events with {bytes} bytes: {why}"), None)
             }

@@ -75,6 +75,11 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(house: Sandboxes, service
         .with_state(viewer)
 }
 
+/// Whether a path is that of the page, which is the same for all.
+pub(crate) fn is_page(path: &str) -> bool {
+    path == "/"
+}
+
 /// Whether a path is open to those who have no key yet.
 pub(crate) fn is_open(path: &str) -> bool {
     matches!(path, "/" | "/viewer/session") || path.starts_with("/viewer/page/")

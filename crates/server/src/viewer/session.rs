@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-use super::{Answer, Refusal, Shared};
+use super::{Answer, Refusal, Shared, Viewer};
 use crate::door::{self, Caller};
 use crate::keys::hash_of;
 use crate::limits::LOGIN_BYTES;
@@ -25,7 +25,7 @@ pub(super) async fn look(State(viewer): Shared, headers: HeaderMap) -> Answer<Js
 
 /// Begins a session with a key.
 pub(super) async fn begin(State(viewer): Shared, headers: HeaderMap, body: Bytes) -> Answer<Response> {
-    our_page(&headers, &Method::POST)?;
+    our_page(&viewer, &headers, &Method::POST)?;
     let wrong = |why: &str| Refusal(StatusCode::BAD_REQUEST, "INVALID_REQUEST", why.to_owned());
     if body.len() > LOGIN_BYTES {
         return Err(wrong("that is too long for a key"));
@@ -44,7 +44,7 @@ pub(super) async fn begin(State(viewer): Shared, headers: HeaderMap, body: Bytes
 
 /// Ends a session.
 pub(super) async fn end(State(viewer): Shared, headers: HeaderMap) -> Answer<Response> {
-    our_page(&headers, &Method::DELETE)?;
+    our_page(&viewer, &headers, &Method::DELETE)?;
     if let Some(word) = sessions::shown(&headers) {
         viewer.service.sessions().end(word);
     }
@@ -53,8 +53,8 @@ pub(super) async fn end(State(viewer): Shared, headers: HeaderMap) -> Answer<Res
 }
 
 /// A page of another site must not log its visitor in as somebody else, or out.
-fn our_page(headers: &HeaderMap, method: &Method) -> Answer<()> {
-    if door::own_page(headers, method, None) {
+fn our_page(viewer: &Viewer, headers: &HeaderMap, method: &Method) -> Answer<()> {
+    if door::own_page(headers, method, viewer.service.public_host()) {
         return Ok(());
     }
     let why = "sessions are for the pages of this server; other callers show their key".to_owned();

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use glasshouse_trace::limits::LINE_BYTES_MAX;
-use glasshouse_trace::{Event, Reader};
+use glasshouse_trace::{Blobs, Content, Event, Reader};
 use serde_json::{Value, json};
 
 use super::item::words;
@@ -45,8 +45,8 @@ pub(super) async fn list(
     told.await.map(Json)
 }
 
-/// Where a word stands in records: `q`. Upper and lower case are the same; what was too long for a line of a record is not
-/// looked at.
+/// Where a word stands in records: `q`. Upper and lower case are the same. What was not looked through is told: whether that were
+/// all records (`complete`), of how many only the first places are told (`cut`), and how many outputs are not there (`unread`).
 pub(super) async fn search(
     State(viewer): Shared,
     caller: Caller,
@@ -57,22 +57,25 @@ pub(super) async fn search(
         let mut word = words(query).remove("q").unwrap_or_default().to_lowercase();
         word.truncate(word.floor_char_boundary(SEARCH_WORD_BYTES));
         let found = all(&viewer, &caller, &his);
-        let mut search = Search { word, left: SEARCH_BYTES, hits: Vec::new() };
+        let mut search = Search::new(word, Blobs::new(viewer.house.blobs_dir()));
         let mut looked = 0;
         for trace in &found {
             if search.word.is_empty() || search.is_over() {
                 break;
             }
-            looked += 1;
             let begun = search.hits.len();
             search.record(&viewer.house.traces_dir().join(&trace.id));
             if search.hits.len() > begun {
                 let about = view(&viewer, trace, alive.contains(&trace.id));
                 search.hits[begun..].iter_mut().for_each(|hit| hit["trace"] = about.clone());
             }
+            // The one in which it ended was not looked through to its end.
+            looked += usize::from(!search.is_over());
         }
-        let complete = looked == found.len() && !search.is_over();
-        json!({ "hits": search.hits, "looked": looked, "total": found.len(), "complete": complete })
+        json!({
+            "hits": search.hits, "looked": looked, "total": found.len(), "complete": looked == found.len(),
+            "cut": search.cut, "most": HITS_OF_ONE, "unread": search.unread,
+        })
     });
     told.await.map(Json)
 }
@@ -127,12 +130,22 @@ fn view(viewer: &Viewer, trace: &Found, alive: bool) -> Value {
 /// What is looked for, and what was found.
 struct Search {
     word: String,
+    /// What is not in the lines themselves, because it is long or no text.
+    blobs: Blobs,
     /// Bytes that may still be read.
     left: u64,
     hits: Vec<Value>,
+    /// Records that have more places than are told.
+    cut: usize,
+    /// Outputs that could not be read.
+    unread: usize,
 }
 
 impl Search {
+    fn new(word: String, blobs: Blobs) -> Search {
+        Search { word, blobs, left: SEARCH_BYTES, hits: Vec::new(), cut: 0, unread: 0 }
+    }
+
     fn is_over(&self) -> bool {
         self.left == 0 || self.hits.len() >= SEARCH_HITS
     }
@@ -144,7 +157,7 @@ impl Search {
         let quoted = Value::from(self.word.as_str()).to_string();
         let (needle, most) = (&quoted[1..quoted.len() - 1], self.hits.len() + HITS_OF_ONE);
         let mut bytes = Vec::new();
-        while !self.is_over() && self.hits.len() < most {
+        while !self.is_over() {
             bytes.clear();
             match (&mut input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes) {
                 Ok(0) | Err(_) => return,
@@ -152,21 +165,58 @@ impl Search {
             }
             let line = String::from_utf8_lossy(&bytes);
             let Some(start) = line.find("\"event\":") else { continue };
-            if line[start..].to_lowercase().contains(needle) {
-                self.hits.extend(self.hit(&line));
+            if !line[start..].contains(BLOB) && !line[start..].to_lowercase().contains(needle) {
+                continue;
             }
+            let hit = self.hit(&line);
+            if hit.is_some() && self.hits.len() >= most {
+                self.cut += 1;
+                return;
+            }
+            self.hits.extend(hit);
         }
     }
 
-    fn hit(&self, line: &str) -> Option<Value> {
+    fn hit(&mut self, line: &str) -> Option<Value> {
         let line: Value = serde_json::from_str(line).ok()?;
         let event = line.get("event")?;
         // What was found may be a name of ours, and no text of the record.
-        let (before, found, after) = self.around(event)?;
+        let near = self.around(event);
+        let (before, found, after) = near.or_else(|| self.far(event))?;
         Some(json!({
             "seq": line["seq"], "timeMs": line["time_ms"], "what": event["type"],
             "before": before, "found": found, "after": after,
         }))
+    }
+
+    /// The same in what an event only names. What is no UTF-8 is looked through as it would be shown.
+    fn far(&mut self, value: &Value) -> Option<(String, String, String)> {
+        match value {
+            Value::Array(values) => values.iter().find_map(|value| self.far(value)),
+            Value::Object(fields) => {
+                let blob = fields.get("blob").and_then(|name| serde_json::from_value(name.clone()).ok());
+                match blob {
+                    Some(blob) => self.within(&Content::Blob(blob)),
+                    None => fields.values().find_map(|value| self.far(value)),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn within(&mut self, content: &Content) -> Option<(String, String, String)> {
+        // One that there is no room for ends the search, which is told.
+        self.left = self.left.saturating_sub(content.bytes_len());
+        if self.left == 0 {
+            return None;
+        }
+        match self.blobs.read(content) {
+            Ok(bytes) => self.around(&Value::from(String::from_utf8_lossy(&bytes))),
+            Err(_) => {
+                self.unread += 1;
+                None
+            }
+        }
     }
 
     /// The first text of a record that has the word, cut around it.
@@ -192,6 +242,8 @@ impl Search {
     }
 }
 
+/// How a line names what is not in it.
+const BLOB: &str = "\"blob\":";
 /// Places of one record that are told.
 const HITS_OF_ONE: usize = 10;
 /// What is told around a place.
@@ -199,12 +251,22 @@ const AROUND: usize = 80;
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use glasshouse_trace::{Payload, Recorder, Settings};
+
     use super::*;
 
+    /// What is found in a record, with what it is beside.
+    fn searched(word: &str) -> Search {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures/v2");
+        let mut search = Search::new(word.to_owned(), Blobs::new(root.join("blobs")));
+        search.record(&root.join("traces/demo"));
+        search
+    }
+
     fn check(word: &str, expected: &[(u64, &str)]) {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures/v2/traces/demo");
-        let mut search = Search { word: word.to_owned(), left: SEARCH_BYTES, hits: Vec::new() };
-        search.record(&dir);
+        let search = searched(word);
         let found: Vec<(u64, &str)> = search
             .hits
             .iter()
@@ -225,12 +287,53 @@ mod tests {
 
     #[test]
     fn a_search_ends() {
+        let found = searched("e");
+        assert_eq!((found.hits.len(), found.cut), (HITS_OF_ONE, 1), "that there are more is told");
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures/v2/traces/demo");
-        let mut search = Search { word: "e".to_owned(), left: SEARCH_BYTES, hits: Vec::new() };
-        search.record(&dir);
-        assert_eq!(search.hits.len(), HITS_OF_ONE);
-        let mut search = Search { word: "a".to_owned(), left: 1, hits: Vec::new() };
-        search.record(&dir);
-        assert!(search.is_over() && search.hits.len() <= 1);
+        let mut few = Search { left: 1, ..Search::new("a".to_owned(), Blobs::new(&dir)) };
+        few.record(&dir);
+        assert!(few.is_over() && few.hits.len() <= 1);
+    }
+
+    /// A record with one output, which is written as boxes write it.
+    fn recorded(output: Vec<u8>) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            dir: dir.path().join("traces/one"),
+            blobs: dir.path().join("blobs"),
+            ..Settings::default()
+        };
+        let mut recorder = Recorder::new(settings);
+        recorder.record(Event::Stdin { exec: 1, payload: Payload::whole(output) });
+        assert_eq!(recorder.lost(), 0);
+        let trace = dir.path().join("traces/one");
+        (dir, trace)
+    }
+
+    #[test]
+    fn long_outputs_and_those_that_are_no_text_are_looked_through() {
+        let long = [vec![b'x'; 100_000], b" The Needle ".to_vec(), vec![b'y'; 1000]].concat();
+        for output in [long, b"\xff and the needle".to_vec()] {
+            let (dir, trace) = recorded(output);
+            let mut search = Search::new("the needle".to_owned(), Blobs::new(dir.path().join("blobs")));
+            search.record(&trace);
+            let found: Vec<&str> = search.hits.iter().map(|hit| hit["found"].as_str().unwrap()).collect();
+            assert!(found.len() == 1 && found[0].eq_ignore_ascii_case("the needle"), "{found:?}");
+            assert!(search.left < SEARCH_BYTES && search.unread == 0);
+
+            let missing = Blobs::new(dir.path().join("nowhere"));
+            let mut none = Search::new("the needle".to_owned(), missing);
+            none.record(&trace);
+            assert_eq!((none.hits.len(), none.unread), (0, 1), "what is not there is told");
+        }
+    }
+
+    #[test]
+    fn an_output_that_there_is_no_room_for_ends_the_search() {
+        let (dir, trace) = recorded(vec![b'x'; 100_000]);
+        let blobs = Blobs::new(dir.path().join("blobs"));
+        let mut search = Search { left: 50_000, ..Search::new("x".to_owned(), blobs) };
+        search.record(&trace);
+        assert!(search.is_over() && search.hits.is_empty());
     }
 }

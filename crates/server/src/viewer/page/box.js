@@ -122,7 +122,8 @@ export function box(main, id, part, given) {
           ["Image", named(now.image)], ["Runtime", now.runtime], ["Level", [level(now), now.missing.length ? ` without ${now.missing.join("; ")}` : ""]],
           ["Made", when(now.createdMs)], ["Ends", known.expiresAt ? when(Date.parse(known.expiresAt)) : "when it is destroyed"],
           ["Commands run", `as ${now.user} in ${now.cwd}`], ["Record", now.recording], ["Deterministic", now.deterministic ? "yes" : "no"],
-          ["Entrypoint", named(known.entrypoint.join(" "), "mono")],
+          // Boxes of the program have none.
+          ...(known.entrypoint.length ? [["Entrypoint", named(known.entrypoint.join(" "), "mono")]] : []),
           ...Object.entries(known.metadata ?? {}).map(([name, value]) => [["Label ", named(name)], named(value)]),
         ];
         const table = h("dl.table", rows.map(([name, value]) => [h("dt", name), h("dd", value)]));

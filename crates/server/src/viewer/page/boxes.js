@@ -1,6 +1,6 @@
 // All boxes, as they are now.
 
-import { age, fill, h, line, named, plain, say, size } from "./dom.js";
+import { age, fill, h, line, named, plain, say, short, size } from "./dom.js";
 import { boxPath, del, get, post } from "./api.js";
 import { act, confirmed, newBox } from "./dialogs.js";
 import { percent, plot, used } from "./plot.js";
@@ -97,20 +97,30 @@ function row(box) {
     onclick: () => confirmed("Destroy this box?", ["Nothing is left of ", h("code", named(box.name ?? box.id)), " but its record and its snapshots."], "Destroy", () => del(boxPath(box.id))),
   }, "Destroy");
   const link = h("a.id", { href: `#/box/${encodeURIComponent(box.id)}`, "data-row": true }, named(box.id));
-  const title = box.labels.name ?? box.name;
+  const first = h("span.first", dot, link);
+  let called = null;
   const element = h("article.boxrow", { role: "listitem", "data-box": box.id },
-    h("span.cell.who", h("span.first", dot, link, title && named(title, "name")), h("span.second", state, labels)),
+    h("span.cell.who", first, h("span.second", state, labels)),
     h("span.cell.image", named(box.image)),
     h("span.cell.level", level(box)), cpu, memory, old,
     h("span.cell.acts", h("a.button", { href: `#/box/${encodeURIComponent(box.id)}/terminal`, "aria-label": `Terminal in ${box.id}` }, "Terminal"), pause, destroy));
-  for (const [name, value] of Object.entries(box.labels)) {
-    if (name !== "name") labels.append(h("span.chip", named(name), "=", named(value)));
+
+  // What a box is called can be changed while it lives.
+  function call(box) {
+    const same = JSON.stringify([box.name, box.labels]);
+    if (same === called) return;
+    called = same;
+    const title = box.labels.name ?? box.name;
+    fill(first, dot, link, title && short(title, "name"));
+    fill(labels, Object.entries(box.labels).filter(([name]) => name !== "name").map(([name, value]) =>
+      h("span.chip", { title: line(`${name}=${value}`) }, named(name), "=", named(value))));
   }
 
   return {
     element,
     update(box, at) {
       now = box;
+      call(box);
       if (dot.dataset.state !== box.state) {
         dot.dataset.state = box.state;
         say(state, box.state);

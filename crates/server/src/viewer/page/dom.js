@@ -63,6 +63,16 @@ export function say(element, text) {
   if (element.textContent !== words) element.textContent = words;
 }
 
+// What a program wrote for a terminal, as far as it is text or colour: without what moves the cursor, sets modes and names windows.
+export function spoken(text) {
+  return String(text ?? "")
+    .replace(/\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)/g, "")
+    .replace(/\x1b\[(?![0-9;]*m)[0-?]*[ -/]*(?:[@-~]|$)/g, "")
+    .replace(/\x1b[ -/]*[0-Z\\^-~]/g, "")
+    .replace(/\x07|\x1b$/g, "")
+    .replace(/\n\r+(?!\n)/g, "\n");
+}
+
 // What a program wrote, with its colours. Everything else that a terminal would obey is shown.
 export function output(text) {
   const fragment = document.createDocumentFragment();
@@ -151,5 +161,12 @@ export function named(text, ...classes) {
   const element = document.createElement("bdi");
   if (classes.length) element.className = classes.join(" ");
   element.textContent = line(text);
+  return element;
+}
+
+// The same where there is room for one line only: it is cut, and shown as a whole to whoever points at it.
+export function short(text, ...classes) {
+  const element = named(text, "short", ...classes);
+  element.title = element.textContent;
   return element;
 }

@@ -4,6 +4,9 @@ import { count, duration, fill, h, line, named, plain } from "./dom.js";
 import { boxPath, get, post, query } from "./api.js";
 import { field, runningBoxes } from "./dialogs.js";
 
+// What images of boxes are called that were made of a snapshot.
+const SNAPSHOT = "snapshot:";
+
 export function replay(main, id) {
   document.title = `Replay of ${line(id)} · Glasshouse`;
   const target = h("select", { name: "target" }, h("option", { value: "" }, "a new box on the same image"));
@@ -34,7 +37,9 @@ export function replay(main, id) {
 
   async function fresh() {
     const { created } = await get(`/viewer/traces/${encodeURIComponent(id)}?size=1`);
-    const made = await post("/v1/sandboxes", { image: { uri: created?.image ?? "host" }, entrypoint: ["tail", "-f", "/dev/null"], metadata: { "replay-of": id }, timeout: 3600, extensions: { "glasshouse.recording": "steps" } });
+    const image = created?.image ?? "host";
+    const ground = image.startsWith(SNAPSHOT) ? { snapshotId: image.slice(SNAPSHOT.length) } : { image: { uri: image } };
+    const made = await post("/v1/sandboxes", { ...ground, entrypoint: ["tail", "-f", "/dev/null"], metadata: { "replay-of": id }, timeout: 3600, extensions: { "glasshouse.recording": "steps" } });
     return made.id;
   }
 
@@ -50,9 +55,12 @@ export function replay(main, id) {
   }
 
   async function diverged(divergence) {
-    const known = await get(`/viewer/traces/${encodeURIComponent(id)}${query({ step: divergence.step, size: 1 })}`).catch(() => null);
+    // By its line: what a reset or a restore undid has numbers on record, and is no step of a replay.
+    const seq = divergence.seq;
+    const known = seq && (await get(`/viewer/traces/${encodeURIComponent(id)}${query({ at: seq, size: 1 })}`).catch(() => null));
     const item = known?.found !== null && known?.found !== undefined ? known.items[0] : null;
-    return h("article.step.failed.diverged", { "data-diverged": divergence.step }, h("div.head", h("b.number", String(divergence.step)), item?.tool && h("span.tool", item.tool), h("code.title", item ? line(item.tool ? item.params?.head ?? "" : item.title) : "")),
+    const place = seq && h("a.end", { href: `#/box/${encodeURIComponent(id)}?seq=${seq}` }, item?.step ? `step ${item.step} on record` : "on record");
+    return h("article.step.failed.diverged", { "data-diverged": divergence.step }, h("div.head", h("b.number", String(divergence.step)), item?.tool && h("span.tool", item.tool), h("code.title", item ? line(item.tool ? item.params?.head ?? "" : item.title) : ""), place),
       divergence.differences.map((one) => h("section", h("h3", line(one.what), one.path && [" ", named(one.path, "path")]), one.diff ? beside(one.diff) : pair(one.expected, one.actual))),
       divergence.untold > 0 && h("p.faint", `… ${count(divergence.untold, "further difference")}`));
   }

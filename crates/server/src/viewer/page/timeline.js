@@ -1,6 +1,6 @@
 // What happened in a box, step by step: as `glass log --html` shows it, and as it happens.
 
-import { count, duration, fill, grouped, h, line, named, output, plain, say, since, size, when } from "./dom.js";
+import { count, duration, fill, grouped, h, line, named, output, plain, say, since, size, spoken, when } from "./dom.js";
 import { boxPath, get, post, query } from "./api.js";
 import { act, confirmed } from "./dialogs.js";
 
@@ -143,7 +143,8 @@ export function timeline(body, id, { running, given }) {
   }
 
   function step(item) {
-    const state = item.running ? "running" : item.ok === false ? "failed" : "done";
+    // What was killed with its box may have no end on record.
+    const state = item.running ? "running" : item.ok === false ? "failed" : item.ok === null ? "cut" : "done";
     const number = item.step ? `${item.step}` : item.exec ? `#${item.exec}` : "·";
     const more = h("div.more", { hidden: true });
     const toggle = h("button.head", { "aria-expanded": "false", "data-row": true, onclick: () => open(more.hidden) },
@@ -151,7 +152,7 @@ export function timeline(body, id, { running, given }) {
       h("code.title", item.tool && item.params ? line(item.params.head ?? "") : line(item.title)),
       h("span.end", ended(item)));
     const changed = item.changed > 0 && h("button.quiet.changed", { onclick: () => open(true) }, `${grouped(item.changed)} ${item.changed === 1 ? "path" : "paths"} changed`);
-    const preview = h("div.preview", item.error && h("p.error", line(item.error)), item.preview && shortened(item.preview, () => open(true)), changed);
+    const preview = h("div.preview", item.error && h("p.error", line(item.error)), item.preview && shortened(item, () => open(true)), changed);
     const element = h("li.step", { class: state, "data-step": item.step ?? item.exec }, toggle, preview, more);
 
     async function open(wanted) {
@@ -186,7 +187,7 @@ export function timeline(body, id, { running, given }) {
           item.changed > known.files.length && h("p.faint", `… ${grouped(item.changed - known.files.length)} more paths`)),
         item.looked && !item.changed && h("p.faint", "Nothing changed in files."),
         known.noState && h("p.faint", `Files not looked at: ${line(known.noState)}`),
-        known.processes?.length > 0 && h("p.faint", "Left running: ", known.processes.map((one) => h("code", named(one)))),
+        known.processes?.length > 0 && h("p.faint", "Left running: ", known.processes.map((one, at) => [at > 0 && ", ", h("code", named(one))])),
         h("div.row", item.snapshot && [
           h("button", { onclick: () => back(item) }, "Go back to here"),
           h("button", { onclick: () => branch(item) }, "New box from here")]),
@@ -209,11 +210,13 @@ export function timeline(body, id, { running, given }) {
 
 function ended(item) {
   if (item.running) return "running";
+  if (item.ok === null) return "has no end on record";
   return [item.end, item.wallUs !== undefined && item.wallUs !== null && duration(item.wallUs)].filter(Boolean).map(line).join(" · ");
 }
 
-function shortened(preview, open) {
-  const text = (preview.head ?? "").replace(/\n+$/, "");
+function shortened({ preview, tty }, open) {
+  const head = preview.head ?? "";
+  const text = (tty ? spoken(head).trimStart() : head).replace(/\n+$/, "");
   const lines = text.split("\n");
   const cut = lines.length > PREVIEW_LINES || preview.hidden > 0 || preview.missing > 0;
   return [h("pre.out", output(lines.slice(0, PREVIEW_LINES).join("\n"))), cut && h("button.quiet", { onclick: open }, `… all of ${size(preview.bytes)}`)];

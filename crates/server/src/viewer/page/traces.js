@@ -1,6 +1,6 @@
 // All records, of boxes that live and of those that are gone, and what is found in them.
 
-import { fill, h, line, named, size, when } from "./dom.js";
+import { count, fill, h, line, named, short, size, when } from "./dom.js";
 import { get, query } from "./api.js";
 
 export function traces(main, given) {
@@ -26,11 +26,11 @@ export function traces(main, given) {
   const link = (id, seq) => `#/box/${encodeURIComponent(id)}${seq ? `?seq=${seq}` : ""}`;
 
   function head(trace) {
-    return [h("span.dot", { "data-state": trace.alive ? "running" : "gone" }), named(trace.id, "mono"), (trace.labels?.name ?? trace.name) && [" ", h("b", named(trace.labels?.name ?? trace.name))]];
+    return [h("span.dot", { "data-state": trace.alive ? "running" : "gone" }), named(trace.id, "mono"), (trace.labels?.name ?? trace.name) && [" ", h("b", short(trace.labels?.name ?? trace.name))]];
   }
 
   function listed(answer) {
-    fill(about, answer.total ? `${answer.total} records; they stay when their boxes are gone` : "");
+    fill(about, answer.total ? `${count(answer.total, "record")}; they stay when their boxes are gone` : "");
     if (!answer.traces.length) return fill(list, h("div.empty", h("h2", "No traces yet"), h("p", "Every box writes down what happens in it. What is on record appears here.")));
     const turn = (to) => () => {
       page = to;
@@ -45,8 +45,12 @@ export function traces(main, given) {
   const WHAT = { box_created: "box", exec_started: "command", exec_ended: "output", step: "step", file: "file", stdin: "input", state: "state", box_ended: "end" };
 
   function found(answer) {
-    fill(about, answer.complete ? `${answer.hits.length} places in ${answer.total} records` : `${answer.hits.length} places; looked through ${answer.looked} of ${answer.total} records, the newest first`);
-    if (!answer.hits.length) return fill(list, h("div.empty", h("p", "Nothing is found for ", h("b", named(search.value.trim())), "."), h("p.faint", "Outputs of more than 4 KiB are not searched.")));
+    const places = count(answer.hits.length, "place");
+    // What was not looked through is said whatever was found.
+    fill(about, answer.complete ? `${places} in ${count(answer.total, "record")}` : `${places}; looked through no more than ${answer.looked} of ${count(answer.total, "record")}, the newest first`,
+      answer.cut > 0 && `; of ${count(answer.cut, "record")} only the first ${answer.most}`,
+      answer.unread > 0 && `; ${count(answer.unread, "output")} cannot be read any more`);
+    if (!answer.hits.length) return fill(list, h("div.empty", h("p", "Nothing is found for ", h("b", named(search.value.trim())), ".")));
     return fill(list, answer.hits.map((hit) => h("a.hit", { href: link(hit.trace.id, hit.what === "box_created" ? null : hit.seq), "data-row": true },
       h("span.who", head(hit.trace)), h("span.faint", WHAT[hit.what] ?? line(hit.what), " · ", when(hit.timeMs)),
       h("code.snippet", line(hit.before), h("mark", line(hit.found)), line(hit.after)))));

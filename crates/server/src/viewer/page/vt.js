@@ -4,15 +4,22 @@
 // regions that scroll, the second screen, and colours. What it does not know it skips. Questions of programs (where is the cursor? what
 // are you?) are answered, with numbers only: nothing that a program has written comes back to it as if it had been typed.
 
+import { plain } from "./dom.js";
+
 const DEFAULT = Object.freeze({ fg: null, bg: null, bold: false, dim: false, under: false, turned: false });
 // Rows that scrolled away and can be looked at.
 const HISTORY = 2000;
 // The longest sequence that is waited for.
 const SEQUENCE = 256;
 
+// Marks that stand on the letter before them, and how many of them do. What could make a text look like another one is none.
+const MARK = /^[\p{Mn}\p{Me}]$/u;
+const MARKS = 8;
+
 // Letters of two columns: those of East Asia, and most pictures.
 function width(code) {
   if (code < 0x300) return 1;
+  if (MARK.test(String.fromCodePoint(code))) return 0;
   if ((code >= 0x300 && code <= 0x36f) || (code >= 0x200b && code <= 0x200f) || (code >= 0x202a && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) || (code >= 0xfe00 && code <= 0xfe0f) || code === 0xfeff) return 0;
   const wide = (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) || (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) || (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60) || (code >= 0x1f300 && code <= 0x1faff) || (code >= 0x20000 && code <= 0x3fffd);
   return wide ? 2 : 1;
@@ -130,7 +137,7 @@ export class Screen {
   put(given, code) {
     const char = this.drawing ? LINES[given] ?? given : given;
     const columns = width(code);
-    if (columns === 0) return;
+    if (columns === 0) return this.mark(given);
     if (this.wrapped && this.modes.wrap) {
       this.x = 0;
       this.down();
@@ -150,6 +157,17 @@ export class Screen {
     if (columns === 2) line[this.x + 1] = { char: "", style: this.style };
     this.x += columns;
     if (this.x >= this.cols) [this.x, this.wrapped] = [this.cols - 1, true];
+  }
+
+  // A mark goes to the letter before the cursor. At the end of a row the cursor stands on that letter.
+  mark(char) {
+    if (!MARK.test(char) || plain(char) !== char) return;
+    const line = this.lines[this.y];
+    let at = this.wrapped ? this.x : this.x - 1;
+    if (line[at]?.char === "") at -= 1;
+    const cell = line[at];
+    if (!cell || [...cell.char].length > MARKS) return;
+    line[at] = { char: cell.char + char, style: cell.style };
   }
 
   down() {
