@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -39,15 +40,28 @@ pub(crate) struct Global {
     /// Say nothing on stderr but errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
+    /// The houses that were opened, for what is still done in them when the command is over.
+    #[arg(skip)]
+    opened: Arc<Mutex<Vec<Sandboxes>>>,
 }
 
 impl Global {
     /// Opens the home of the boxes.
     pub(crate) fn open(&self) -> Result<Sandboxes> {
         let house = Sandboxes::open_with(Settings { home: self.home()? }, crate::engine::settings())?;
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(house.clone());
         let below = std::env::var_os(VOLUMES_VARIABLE).unwrap_or_default();
         house.allow_volumes(std::env::split_paths(&below).filter(|p| !p.as_os_str().is_empty()).collect())?;
         Ok(house)
+    }
+
+    /// Waits for what is done beside what the command waited for. What a reset threw away would stay on the disk otherwise:
+    /// whoever ends first takes the threads along that remove it.
+    pub(crate) async fn settle(&self) {
+        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        for house in opened {
+            house.settle().await;
+        }
     }
 
     /// Where boxes are kept.

@@ -4,33 +4,28 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use glasshouse_sandbox::{CodeResult, MimeBundle, Tongue};
+use glasshouse_sandbox::{CODE_BYTES_MAX, CodeResult, MimeBundle, Tongue};
 use serde_json::{Value, json};
 
 use crate::words;
-
-/// More code than a box takes.
-const CODE_BYTES_MAX: u64 = 1 << 20;
 
 /// The language of a word, and the kernel, if it names one.
 pub(crate) fn tongue(word: &str) -> Result<Tongue, String> {
     word.parse()
 }
 
-/// Code from a file, or from our stdin.
+/// Code from a file, or from our stdin. What is more than a run takes is refused here, before there is a box.
 pub(crate) fn read(file: Option<&Path>) -> Result<String> {
-    let mut bytes = Vec::new();
+    let (mut bytes, one_more) = (Vec::new(), CODE_BYTES_MAX as u64 + 1);
     let from = file.filter(|file| *file != Path::new("-"));
     let read = match from {
-        Some(path) => {
-            std::fs::File::open(path).and_then(|file| file.take(CODE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        }
-        None => std::io::stdin().take(CODE_BYTES_MAX + 1).read_to_end(&mut bytes),
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(one_more).read_to_end(&mut bytes)),
+        None => std::io::stdin().take(one_more).read_to_end(&mut bytes),
     };
     let shown = from.map_or("stdin".to_owned(), |path| path.display().to_string());
     read.with_context(|| format!("cannot read the code from {shown}"))?;
-    if bytes.len() as u64 > CODE_BYTES_MAX {
-        bail!("the code in {shown} is longer than {}", words::size(CODE_BYTES_MAX));
+    if bytes.len() > CODE_BYTES_MAX {
+        bail!("the code in {shown} is longer than {}", words::size(CODE_BYTES_MAX as u64));
     }
     match String::from_utf8(bytes) {
         Ok(code) => Ok(code),

@@ -49,6 +49,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::args::Global;
+use crate::session::Part;
+use crate::signals::Signals;
 use crate::usage::OURS_CODE;
 
 /// Run code that you do not trust in a box that nothing gets out of
@@ -131,10 +133,19 @@ impl Command {
     }
 }
 
-/// Does it, and returns the exit code.
+/// Does it, and returns the exit code. However it ended, what it left to be done is done before the program ends, unless
+/// somebody tells us to end: then the next command, or `gc`, finds the rest.
 pub(crate) async fn run(cli: Cli) -> Result<i32> {
-    let global = &cli.global;
-    match cli.command {
+    let Cli { global, command } = cli;
+    let done = carry_out(command, &global).await;
+    if let Ok(mut signals) = Signals::of(Part::default()) {
+        let _ = signals.unless_told(global.settle()).await;
+    }
+    done
+}
+
+async fn carry_out(command: Command, global: &Global) -> Result<i32> {
+    match command {
         Command::Run(command) => command.run(global).await,
         Command::Create(command) => command.run(global).await,
         Command::Exec(command) => command.run(global).await,

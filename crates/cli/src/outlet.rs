@@ -80,6 +80,11 @@ impl Outlet {
         self.terminal && !self.at_line_start
     }
 
+    /// The terminal has begun a line by itself, because Enter was pressed.
+    pub(crate) fn begin_line(&mut self) {
+        self.at_line_start = true;
+    }
+
     /// Writes everything. May be dropped at any point and called again.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         while self.written < self.pending.len() {

@@ -10,6 +10,7 @@ use glasshouse_sandbox::{ExecOutput, ExitReport, Kept};
 use serde_json::{Map, Value, json};
 
 use crate::escape::{is_unsafe, plain};
+use crate::words::shortened;
 
 /// Writes lines to stdout, with their colours if it shows any.
 pub(crate) fn print(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<()> {
@@ -46,6 +47,9 @@ pub(crate) fn say_beside(line: &str) {
     let _ = writeln!(io::stderr(), "  {}", plain(line));
 }
 
+/// Characters of a sentence: an error may hold names that a box has made as long as it liked.
+const SENTENCE_CHARS_MAX: usize = 4000;
+
 /// An error with its causes, as one sentence. A cause that the sentence names already is not named again.
 pub(crate) fn sentence(error: &anyhow::Error) -> String {
     let mut out = String::new();
@@ -57,7 +61,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
             let _ = write!(out, ": {text}");
         }
     }
-    out
+    shortened(&out, SENTENCE_CHARS_MAX).into_owned()
 }
 
 /// Whether nobody reads our output any more.
@@ -219,5 +223,13 @@ mod tests {
         assert_eq!(sentence(&error), "cannot open x: no luck");
         let error = anyhow::anyhow!("no luck").context("cannot open x");
         assert_eq!(sentence(&error), "cannot open x: no luck");
+    }
+
+    #[test]
+    fn a_sentence_has_an_end_whatever_it_names() {
+        let error = anyhow::anyhow!("no luck").context(format!("cannot open {}", "d/".repeat(100_000)));
+        let said = sentence(&error);
+        assert_eq!(said.chars().count(), SENTENCE_CHARS_MAX);
+        assert!(said.starts_with("cannot open d/") && said.ends_with("d/: no luck"), "{said}");
     }
 }

@@ -11,7 +11,7 @@ use glasshouse_sandbox::{
 use crate::outlet::Outlet;
 use crate::output;
 use crate::signals::{Signals, Told};
-use crate::stdin;
+use crate::stdin::{self, Typed};
 use crate::terminal::{self, RawMode};
 
 /// The size of a terminal that nobody looks at.
@@ -34,6 +34,8 @@ pub(crate) struct Part {
     pub(crate) onlooker: bool,
     /// It is a program in a language, whose stdout has what the program writes there and nothing else.
     pub(crate) program: bool,
+    /// Somebody talks with it at a terminal: what is typed while it runs are its lines, and a prompt follows it.
+    pub(crate) talk: bool,
 }
 
 /// How a session ended.
@@ -74,17 +76,25 @@ pub(crate) async fn stream(exec: Exec, signals: &mut Signals, part: Part) -> Res
     if part.stdin {
         stdin::feed(exec.input(), part.tty)?;
     }
+    let typed = match part.talk {
+        true => Some(Typed::feed(exec.input())?),
+        false => None,
+    };
     let raw = part.raw || part.tty;
     let mut show = Show {
         input: exec.input(),
         exec,
         part,
         raw_mode,
+        typed,
         stdout: Outlet::stdout(raw),
         stderr: Outlet::stderr(raw),
         signal: None,
     };
     let end = show.run(signals).await;
+    if let Some(typed) = &mut show.typed {
+        typed.stop().await;
+    }
     if matches!(end, Err(_) | Ok(End::Stopped(_))) && !part.onlooker {
         kill(&show.input).await;
     }
@@ -125,6 +135,7 @@ struct Show {
     input: ExecInput,
     part: Part,
     raw_mode: Option<RawMode>,
+    typed: Option<Typed>,
     stdout: Outlet,
     stderr: Outlet,
     /// The signal that was passed on last.
@@ -177,6 +188,7 @@ impl Show {
 
     /// Puts output on its way; says if it was the last.
     fn take(&mut self, event: ExecEvent) -> Option<End> {
+        self.notice_lines();
         let end = match event {
             ExecEvent::Output(chunk) => {
                 match chunk.stream {
@@ -218,13 +230,24 @@ impl Show {
         Some(end)
     }
 
-    /// Gives the terminal back, at the start of a line unless the program ended as it wanted to.
+    /// Gives the terminal back: at the start of a line if a prompt follows, which would be written over the line, or if the
+    /// program ended otherwise than it wanted to.
     fn leave(mut self, as_it_wanted: bool) {
-        let typed = self.signal.is_some() && io::stderr().is_terminal();
+        self.notice_lines();
+        let signalled = self.signal.is_some() && io::stderr().is_terminal();
+        let is_mid_line = self.is_mid_line();
         if let Some(raw_mode) = self.raw_mode.take() {
             drop(raw_mode);
-        } else if !as_it_wanted && (self.is_mid_line() || typed) {
+        } else if self.part.talk && is_mid_line || !as_it_wanted && (is_mid_line || signalled) {
             let _ = writeln!(io::stderr());
+        }
+    }
+
+    /// Whoever answers a question ends its line.
+    fn notice_lines(&mut self) {
+        if self.typed.as_ref().is_some_and(Typed::has_entered) {
+            self.stdout.begin_line();
+            self.stderr.begin_line();
         }
     }
 

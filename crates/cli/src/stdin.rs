@@ -1,14 +1,23 @@
 //! Our stdin, for a command that is fed from it.
 //!
 //! Files cannot be waited for, and a terminal that is shared with others must not be made non-blocking: so
-//! one thread reads. It is only started when stdin is asked for, and ends with the program.
+//! one thread reads. It is only started when stdin is asked for, and ends with the program. Lines that are typed between two
+//! prompts are another matter ([`Typed`]): whoever reads them has to stop in time, and a terminal can be waited for.
 
 use std::io::{self, Read as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use glasshouse_sandbox::ExecInput;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -19,6 +28,8 @@ const END_OF_TRANSMISSION: u8 = 4;
 /// How often it is said again to a program that goes on, and after what time.
 const ENDS_MAX: u32 = 20;
 const END_AGAIN: Duration = Duration::from_millis(300);
+/// The longest line that a terminal gives.
+const LINE_BYTES: usize = 4096;
 
 /// Feeds a command until our stdin or the command ends.
 pub(crate) fn feed(input: ExecInput, terminal: bool) -> Result<()> {
@@ -68,4 +79,72 @@ fn read(sender: &mpsc::Sender<Vec<u8>>) {
             _ => return,
         }
     }
+}
+
+/// The lines that are typed at our terminal while a command runs, which is fed with them.
+#[derive(Debug)]
+pub(crate) struct Typed {
+    task: JoinHandle<()>,
+    /// A line was ended, and nobody has asked yet.
+    entered: Arc<AtomicBool>,
+}
+
+impl Typed {
+    /// Feeds a command until it ends, or the key for the end of input is pressed.
+    pub(crate) fn feed(input: ExecInput) -> Result<Typed> {
+        #[expect(
+            deprecated,
+            reason = "its danger is a descriptor that closes meanwhile; ours live as long as we do"
+        )]
+        let terminal = AsyncFd::with_interest(rustix::stdio::stdin(), Interest::READABLE)
+            .context("cannot wait for the terminal")?;
+        let entered: Arc<AtomicBool> = Arc::default();
+        let task = tokio::spawn(feed_lines(terminal, input, entered.clone()));
+        Ok(Typed { task, entered })
+    }
+
+    /// Whether a line was ended since this was last asked: then the terminal has begun the next one.
+    pub(crate) fn has_entered(&self) -> bool {
+        self.entered.swap(false, Ordering::Relaxed)
+    }
+
+    /// Leaves the terminal to whoever reads next; when this returns, nothing more is taken from it.
+    pub(crate) async fn stop(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+async fn feed_lines(terminal: AsyncFd<BorrowedFd<'static>>, input: ExecInput, entered: Arc<AtomicBool>) {
+    let mut buffer = [0; LINE_BYTES];
+    loop {
+        let Ok(mut guard) = terminal.readable().await else { return };
+        // What the loop has seen may be old; only the kernel knows now.
+        if !is_readable(*terminal.get_ref()) {
+            guard.clear_ready();
+            continue;
+        }
+        match rustix::io::read(*terminal.get_ref(), &mut buffer) {
+            Ok(count) if count > 0 => {
+                if buffer[count - 1] == b'\n' {
+                    entered.store(true, Ordering::Relaxed);
+                }
+                // A command that takes no more input is no error of ours.
+                if input.write(&buffer[..count]).await.is_err() {
+                    return;
+                }
+            }
+            Err(Errno::INTR) => {}
+            // The end of this command's input is not the end of the terminal.
+            _ => {
+                let _ = input.close().await;
+                return;
+            }
+        }
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
 }

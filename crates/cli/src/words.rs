@@ -1,8 +1,9 @@
 //! Numbers and ends as a person reads them.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use glasshouse_sandbox::Exit;
+use glasshouse_sandbox::{Exit, SandboxInfo};
 
 use crate::escape::plain;
 
@@ -50,6 +51,17 @@ pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// At most so many characters of a text: its beginning, which says what it is about, and its end, which says why.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= chars_max {
+        return Cow::Borrowed(text);
+    }
+    let head = chars_max / 2;
+    let tail = chars_max.saturating_sub(head + 1);
+    text.chars().take(head).chain(['…']).chain(text.chars().skip(count - tail)).collect()
+}
+
 /// An end in a few words, for a table.
 pub(crate) fn exit(exit: &Exit) -> String {
     match exit {
@@ -70,8 +82,24 @@ pub(crate) enum Limited {
     Earlier,
 }
 
+/// Where a box's files lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// On one of its own, with a limit.
+    Own,
+    /// On the host's, of which boxes leave some to the host.
+    Hosts,
+}
+
+impl Disk {
+    pub(crate) fn of(info: &SandboxInfo) -> Disk {
+        let is_limited = info.limits.iter().any(|limit| limit.name == "disk" && limit.amount.is_some());
+        if is_limited { Disk::Own } else { Disk::Hosts }
+    }
+}
+
 /// Why a program did not end by itself, and what could be done; nothing if it did.
-pub(crate) fn cause(end: &Exit, limited: Limited) -> Option<String> {
+pub(crate) fn cause(end: &Exit, limited: Limited, disk: Disk) -> Option<String> {
     let made = match limited {
         Limited::Here => "",
         Limited::Earlier => " when the box is created",
@@ -83,6 +111,10 @@ pub(crate) fn cause(end: &Exit, limited: Limited) -> Option<String> {
         Exit::OutputLimit => "; allow more with --output-max".to_owned(),
         Exit::OutOfMemory { .. } => format!("; raise it with --memory{made}"),
         Exit::PidsLimit { .. } => format!("; raise it with --pids{made}"),
+        // A limit would not make the host's disk any larger.
+        Exit::DiskFull { .. } if disk == Disk::Hosts => {
+            return Some("failed with the host's disk nearly full; make room on it".to_owned());
+        }
         Exit::DiskFull { .. } => format!("; raise it with --disk{made}"),
         _ => String::new(),
     };
@@ -128,14 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_long_keeps_its_two_ends() {
+        assert_eq!(shortened("äöü", 3), "äöü");
+        assert_eq!(shortened("abcdefg", 6), "abc…fg");
+        assert_eq!(shortened("abcdefg", 5), "ab…fg");
+    }
+
+    #[test]
     fn a_plain_code_needs_no_words() {
-        assert_eq!(cause(&Exit::Code { code: 3 }, Limited::Here), None);
+        assert_eq!(cause(&Exit::Code { code: 3 }, Limited::Here, Disk::Own), None);
     }
 
     #[test]
     fn a_cause_says_what_to_do() {
-        let check =
-            |end: Exit, limited, words: &str| assert_eq!(cause(&end, limited).as_deref(), Some(words));
+        let check = |end: Exit, limited, words: &str| {
+            assert_eq!(cause(&end, limited, Disk::Own).as_deref(), Some(words))
+        };
         let memory = Exit::OutOfMemory { peak_bytes: 64 << 20 };
         check(memory.clone(), Limited::Here, "out of memory (peak 64.0 MiB); raise it with --memory");
         let earlier = "out of memory (peak 64.0 MiB); raise it with --memory when the box is created";
@@ -146,8 +186,16 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_the_boxs_or_the_hosts() {
+        let full = |disk| cause(&Exit::DiskFull { code: Some(1) }, Limited::Here, disk);
+        assert_eq!(full(Disk::Own).as_deref(), Some("failed with the box's disk full; raise it with --disk"));
+        let hosts = "failed with the host's disk nearly full; make room on it";
+        assert_eq!(full(Disk::Hosts).as_deref(), Some(hosts));
+    }
+
+    #[test]
     fn words_of_a_box_cannot_steer_the_terminal() {
         let end = Exit::BoxGone { why: "\x1b]0;x\x07".to_owned() };
-        assert_eq!(cause(&end, Limited::Here).as_deref(), Some("the box is gone: \\x1b]0;x\\x07"));
+        assert_eq!(cause(&end, Limited::Here, Disk::Own).as_deref(), Some("the box is gone: \\x1b]0;x\\x07"));
     }
 }

@@ -9,7 +9,7 @@ use crate::args::Global;
 use crate::output;
 use crate::session::{self, CLOSED_CODE, End, Part, signal_code};
 use crate::signals::Signals;
-use crate::words::{self, Limited};
+use crate::words::{self, Disk, Limited};
 
 /// Show the output of a command, what is kept of it and what comes
 #[derive(Debug, Args)]
@@ -58,7 +58,8 @@ impl Attach {
                 Ok(seen.report.exit.shell_code())
             }
             End::Ended(ended) => {
-                if let Some(cause) = words::cause(&ended.report.exit, Limited::Earlier) {
+                let disk = Disk::of(sandbox.info());
+                if let Some(cause) = words::cause(&ended.report.exit, Limited::Earlier, disk) {
                     global.say(&cause);
                 }
                 Ok(ended.report.exit.shell_code())

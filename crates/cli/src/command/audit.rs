@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use glasshouse_trace::verify;
 use serde_json::json;
 
-use super::log::{report_json, report_lines};
+use super::log::{report_code, report_json, report_lines};
 use crate::args::{Global, unknown_box};
 use crate::escape::plain;
 use crate::output;
@@ -25,8 +25,9 @@ enum What {
 /// Check the chain of hashes and the payloads of records, and name the first broken line
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The exit code is 1 if a record is not what was written. Keep the head that is printed elsewhere:
-nobody can change or shorten what it covers without another one coming out.
+The exit code is 1 if a record is not what was written, and 4 if all that is there was, but nothing
+vouches for its end: `head` is missing, and lines may have been cut off. Keep the head that is
+printed elsewhere: nobody can change or shorten what it covers without another one coming out.
 
 Examples:
   glass audit verify web
@@ -55,17 +56,17 @@ impl Audit {
             }
             ids.sort();
         }
-        let (mut all_ok, mut reports) = (true, Vec::new());
+        let (mut codes, mut reports) = (Vec::new(), Vec::new());
         for id in ids {
             // One that cannot be checked is no reason to leave out those behind it.
-            let (ok, mut value, lines) = match verify(&traces.join(&id), &blobs) {
-                Ok(report) => (report.ok, report_json(&report), report_lines(&report)),
+            let (code, mut value, lines) = match verify(&traces.join(&id), &blobs) {
+                Ok(report) => (report_code(&report), report_json(&report), report_lines(&report)),
                 Err(error) => {
                     let why = format!("it cannot be checked: {}", output::sentence(&error.into()));
-                    (false, json!({ "ok": false, "error": why }), vec![format!("NOT ok: {why}")])
+                    (1, json!({ "ok": false, "error": why }), vec![format!("NOT ok: {why}")])
                 }
             };
-            all_ok &= ok;
+            codes.push(code);
             if global.json {
                 value["id"] = json!(id);
                 reports.push(value);
@@ -76,6 +77,7 @@ impl Audit {
         if global.json {
             output::print_json(&json!(reports))?;
         }
-        Ok(i32::from(!all_ok))
+        // What is broken comes before what may be missing.
+        Ok(codes.into_iter().filter(|code| *code != 0).min().unwrap_or(0))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
@@ -11,7 +13,7 @@ use glasshouse_sandbox::{
     ShotsSpec, Tongue, Warm,
 };
 use owo_colors::OwoColorize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::image::{Fetched, fetch};
@@ -32,7 +34,8 @@ There are as many boxes as run at once; each is reset after each piece of code, 
 forked from an interpreter that each box keeps warm, with the modules loaded that --import names.
 
 With --json, a line for each as it ends: all that `glass run --lang --json` tells, and `file` and `left`,
-the files that it left behind. The exit code is 0 if all of them ended with 0, else 1.
+the files that it left behind. One that cannot be run, or whose files cannot be told, has `error`, and the others go on.
+The exit code is 0 if all of them ended with 0, else 1.
 
 Examples:
   glass batch --lang python solutions/*.py
@@ -72,21 +75,37 @@ struct Common {
     house: Sandboxes,
     shots: Shots,
     exec: ExecSpec,
+    /// Whether there was a box for any of them.
+    had_box: Arc<AtomicBool>,
 }
 
 /// One piece of code.
 struct Piece {
     file: PathBuf,
-    text: String,
+    /// The code, or why the file has none that could be run.
+    text: Result<String>,
     /// Where what it leaves behind goes.
     into: Option<PathBuf>,
 }
 
 /// What one came to.
-struct Ran {
+struct Came {
     file: PathBuf,
+    /// Or why it did not run.
+    ran: Result<Ran>,
+}
+
+/// A piece of code that ran.
+struct Ran {
     output: ExecOutput,
-    left: Left,
+    /// None if the runtime cannot tell. An error is one of this piece and no other.
+    left: Result<Option<Left>>,
+}
+
+impl Came {
+    fn is_fine(&self) -> bool {
+        matches!(&self.ran, Ok(Ran { output, left: Ok(_) }) if output.report.exit.success())
+    }
 }
 
 impl Batch {
@@ -114,7 +133,7 @@ impl Batch {
             self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let boxes = jobs.min(waiting.len());
         let shots = house.shots(ShotsSpec { sandbox: spec, context, boxes });
-        let common = Common { house, shots, exec };
+        let common = Common { house, shots, exec, had_box: Arc::default() };
         let code = all(global, &common, waiting, jobs, &mut signals).await?;
         if code < SIGNALLED {
             common.shots.close().await?;
@@ -126,7 +145,7 @@ impl Batch {
         let mut pieces = VecDeque::new();
         let mut places = std::collections::BTreeSet::new();
         for file in &self.code {
-            let text = code::read(Some(file))?;
+            let text = code::read(Some(file));
             let into = match &self.files {
                 Some(dir) => Some(dir.join(file.file_name().context("a file has a name")?)),
                 None => None,
@@ -150,7 +169,7 @@ async fn all(
     jobs: usize,
     signals: &mut Signals,
 ) -> Result<i32> {
-    let (count, mut rows, mut failed) = (waiting.len(), Vec::new(), 0);
+    let (count, mut rows, mut remarks, mut failed) = (waiting.len(), Vec::new(), Vec::new(), 0);
     let bar = progress::steps(global.quiet);
     let mut running = JoinSet::new();
     loop {
@@ -170,17 +189,20 @@ async fn all(
             },
         };
         let Some(ended) = ended else { break };
-        let ran = ended.context("a piece of code was lost sight of")??;
-        failed += usize::from(!ran.output.report.exit.success());
-        bar(count - waiting.len() - running.len(), count, &ran.file.to_string_lossy());
-        match global.json {
-            true => output::print_json(&json(&ran))?,
-            false => rows.push((row(&ran), ran.output.report.exit.success())),
+        let came = ended.context("a piece of code was lost sight of")??;
+        failed += usize::from(!came.is_fine());
+        bar(count - waiting.len() - running.len(), count, &came.file.to_string_lossy());
+        if global.json {
+            output::print_json(&told(&came))?;
+        } else {
+            rows.push((row(&came), came.is_fine()));
+            remarks.extend(remarked(&came));
         }
     }
     if !global.json {
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         tell(&rows)?;
+        remarks.iter().for_each(|remark| output::say(remark));
         let fine = count - failed;
         global.say(&format!(
             "{fine} of {} ended with 0",
@@ -190,44 +212,79 @@ async fn all(
     Ok(i32::from(failed > 0))
 }
 
-/// Runs one in a box that has just begun.
-async fn one(common: Common, piece: Piece) -> Result<Ran> {
-    let shown = piece.file.display().to_string();
-    let shot = common.shots.take().await.with_context(|| format!("cannot run {shown}"))?;
-    let ran = run_in(&shot, &common, piece).await.with_context(|| format!("cannot run {shown}"))?;
-    shot.done();
-    Ok(ran)
+/// Runs one in a box that has just begun. What goes wrong with it is its own affair; an error is one of all of them.
+async fn one(common: Common, piece: Piece) -> Result<Came> {
+    let Piece { file, text, into } = piece;
+    let text = match text {
+        Ok(text) => text,
+        Err(e) => return Ok(Came { file, ran: Err(e) }),
+    };
+    let shot = match common.shots.take().await {
+        Ok(shot) => shot,
+        // Where there is no box for the first one, as with an image that is missing, there is none for the others.
+        Err(e) if !common.had_box.load(Ordering::Relaxed) => {
+            return Err(e).with_context(|| format!("cannot run {}", file.display()));
+        }
+        Err(e) => return Ok(Came { file, ran: Err(e.into()) }),
+    };
+    common.had_box.store(true, Ordering::Relaxed);
+    let ran = run_in(&shot, &common, text, into.as_deref()).await;
+    // A box that anything is wrong with is not used again.
+    if matches!(ran, Ok(Ran { left: Ok(_), .. })) {
+        shot.done();
+    }
+    Ok(Came { file, ran })
 }
 
-async fn run_in(shot: &Shot, common: &Common, piece: Piece) -> Result<Ran> {
+async fn run_in(shot: &Shot, common: &Common, text: String, into: Option<&Path>) -> Result<Ran> {
     let (sandbox, context) = (shot.sandbox()?, shot.context()?);
-    let Piece { file, text, into } = piece;
     let code = Code { context: context.id.clone(), language: context.language, code: text, whole: true };
     let exec = ExecSpec { program: Program::Code(code), ..common.exec.clone() };
     let output = sandbox.exec(exec).await?.collect().await;
-    let left = Left::find(&common.house, sandbox, &context.id).await?;
-    if let Some(into) = into {
-        left.copy_to(sandbox, &into).await?;
-    }
-    Ok(Ran { file, output, left })
+    let left = Left::find(&common.house, sandbox, &context.id, into).await;
+    Ok(Ran { output, left: left.context("cannot tell the files that it left behind") })
 }
 
-fn json(ran: &Ran) -> Value {
-    let mut value = output::exec_json(&ran.output);
-    ran.left.put_into(&mut value);
-    value["file"] = ran.file.to_string_lossy().into();
+fn told(came: &Came) -> Value {
+    let mut value = match &came.ran {
+        Ok(ran) => output::exec_json(&ran.output),
+        Err(e) => json!({ "error": output::sentence(e) }),
+    };
+    match &came.ran {
+        Ok(Ran { left: Ok(Some(left)), .. }) => left.put_into(&mut value),
+        Ok(Ran { left: Err(e), .. }) => value["error"] = output::sentence(e).into(),
+        _ => {}
+    }
+    value["file"] = came.file.to_string_lossy().into();
     value
 }
 
-fn row(ran: &Ran) -> Vec<String> {
-    let report = &ran.output.report;
-    vec![
-        plain(&ran.file.to_string_lossy()).into_owned(),
-        words::exit(&report.exit),
-        words::span(std::time::Duration::from_micros(report.wall_us)),
-        words::size(report.peak_memory_bytes),
-        ran.left.in_words(),
-    ]
+fn row(came: &Came) -> Vec<String> {
+    let mut row = vec![plain(&came.file.to_string_lossy()).into_owned()];
+    match &came.ran {
+        Ok(Ran { output, left }) => row.extend([
+            words::exit(&output.report.exit),
+            words::span(std::time::Duration::from_micros(output.report.wall_us)),
+            words::size(output.report.peak_memory_bytes),
+            left.as_ref()
+                .map_or("not known".to_owned(), |left| left.as_ref().map_or(String::new(), Left::in_words)),
+        ]),
+        Err(_) => row.extend(["not run", "", "", ""].map(str::to_owned)),
+    }
+    row
+}
+
+/// What a row has no room for.
+fn remarked(came: &Came) -> Vec<String> {
+    let file = came.file.display();
+    match &came.ran {
+        Ok(Ran { left: Ok(left), .. }) => {
+            let missed = left.iter().flat_map(Left::missed_in_words);
+            missed.map(|sentence| format!("{file}: {sentence}")).collect()
+        }
+        Ok(Ran { left: Err(e), .. }) => vec![format!("{file}: {}", output::sentence(e))],
+        Err(e) => vec![format!("cannot run {file}: {}", output::sentence(e))],
+    }
 }
 
 fn tell(rows: &[(Vec<String>, bool)]) -> Result<()> {

@@ -11,6 +11,7 @@ use glasshouse_sandbox::{Content, Diff, DiffOptions, Difference, Sandboxes, Thin
 use owo_colors::OwoColorize as _;
 use serde_json::{Map, Value, json};
 
+use super::export::attributes_left_out;
 use crate::args::Global;
 use crate::escape::plain;
 use crate::outfile::OutFile;
@@ -97,9 +98,15 @@ async fn tar(
         let left_out = count(packed.left_out as usize, "device or socket", "devices and sockets");
         global.say(&format!("{left_out} left out: a layer has no place for them"));
     }
+    if packed.attributes_left_out > 0 {
+        global.say(&attributes_left_out(packed.attributes_left_out));
+    }
     if global.json {
         let (entries, bytes, left_out) = (packed.entries, packed.bytes, packed.left_out);
-        output::print_json(&json!({ "entries": entries, "bytes": bytes, "left_out": left_out }))?;
+        output::print_json(&json!({
+            "entries": entries, "bytes": bytes, "left_out": left_out,
+            "attributes_left_out": packed.attributes_left_out,
+        }))?;
     }
     Ok(0)
 }

@@ -9,7 +9,7 @@ use super::tools::ToolOptions;
 use crate::args::{CommandOptions, Global};
 use crate::session::{self, CLOSED_CODE, End, Ended, Part, signal_code};
 use crate::signals::{Impatient, Signals};
-use crate::words::{self, Limited};
+use crate::words::{self, Disk, Limited};
 use crate::{output, size};
 
 /// Run a command in a box
@@ -127,7 +127,8 @@ impl Foreground<'_> {
         self.run_and(spec, signals, async |_: &mut Value| Ok(())).await
     }
 
-    /// The same, and does something when it has ended, with what is told of it in JSON if that is wanted.
+    /// The same, and does something when it has ended, with what is told of it in JSON if that is wanted. If that fails, the
+    /// run is told all the same.
     pub(super) async fn run_and(
         &self,
         spec: ExecSpec,
@@ -155,8 +156,12 @@ impl Foreground<'_> {
                     told["results"] = ran.results.iter().map(crate::code::json).collect();
                     told["context_lost"] = self.why_lost(context.as_deref()).await.into();
                 }
-                afterwards(&mut told).await?;
+                let done = afterwards(&mut told).await;
+                if let Err(e) = &done {
+                    told["error"] = output::sentence(e).into();
+                }
                 output::print_json(&told)?;
+                done?;
                 Ok(ran.report.exit.shell_code())
             }
             End::Stopped(signal) => Ok(signal_code(signal)),
@@ -189,7 +194,9 @@ impl Foreground<'_> {
         let exit = &ended.report.exit;
         // Who pressed Ctrl-C knows why it ended.
         let asked_for = matches!(exit, Exit::Signal { signal } if ended.signal == Some(*signal));
-        if let Some(cause) = words::cause(exit, self.limited).filter(|_| !asked_for) {
+        if let Some(cause) =
+            words::cause(exit, self.limited, Disk::of(self.sandbox.info())).filter(|_| !asked_for)
+        {
             self.global.say(&cause);
         }
         exit.shell_code()

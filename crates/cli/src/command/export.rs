@@ -18,7 +18,8 @@ use crate::words::count;
 #[command(after_help = "\
 All that it shows is in the file, layer by layer; of boxes of the image `host`, what they have
 written on top of it. A layer holds what upper ones hide, too: what was deleted before an
-earlier snapshot may be in the file, unless it is written --flat.
+earlier snapshot may be in the file, unless it is written --flat. Access control lists and marks of
+overlays that were mounted in the box are not in it, which is said.
 
 Examples:
   glass export before-upgrade -o state.tar.zst
@@ -54,12 +55,22 @@ impl Export {
             let left_out = count(exported.left_out as usize, "device or socket", "devices and sockets");
             global.say(&format!("{left_out} left out: the file has no place for them"));
         }
+        if exported.attributes_left_out > 0 {
+            global.say(&attributes_left_out(exported.attributes_left_out));
+        }
         if global.json {
             output::print_json(&json!({
                 "id": exported.id, "digest": exported.digest, "layers": exported.layers,
                 "layer_bytes": exported.layer_bytes, "left_out": exported.left_out,
+                "attributes_left_out": exported.attributes_left_out,
             }))?;
         }
         Ok(0)
     }
+}
+
+/// What is said of attributes that have no place in a layer.
+pub(super) fn attributes_left_out(files: u64) -> String {
+    let files = count(files as usize, "file or directory", "files and directories");
+    format!("access control lists or marks of overlays of {files} left out: a layer has no place for them")
 }

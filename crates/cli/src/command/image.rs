@@ -68,7 +68,7 @@ struct Pull {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 An archive is one of the OCI's layout or one by `docker save`; a directory is of the OCI's layout
-or holds a root.
+or holds a root. Without --name, no image that is here is replaced by another.
 
 Examples:
   skopeo copy docker://debian:12 oci-archive:debian.tar && glass image import debian.tar
@@ -381,7 +381,7 @@ pub(super) async fn fetch(
         },
         Image::OciArchive(path) | Image::DockerArchive(path) => {
             let stop = Stop::default();
-            let work = house.import_image_until(&stop, path, None);
+            let work = house.archive_image_until(&stop, path);
             let fetched = until_told(work, &stop, signals).await?.into();
             if let Fetched::Image(info) = &fetched {
                 *image = Image::Stored(info.name.clone());

@@ -48,7 +48,7 @@ impl Import {
             return Ok(0);
         }
         if !imported.exact {
-            global.say("not all of it could be kept here (owners, set-id bits, devices, sockets)");
+            global.say("not all of it could be kept here (owners, set-id bits, access control lists, devices, sockets)");
         }
         output::print([&imported.snapshot.id])?;
         Ok(0)

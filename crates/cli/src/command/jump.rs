@@ -28,10 +28,7 @@ pub(crate) struct Jump {
 
 impl Jump {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let house = global.open()?;
-        let jumped = house.jump(&self.name, self.step).await;
-        house.settle().await;
-        let jumped = jumped?;
+        let jumped = global.open()?.jump(&self.name, self.step).await?;
         match global.json {
             true => output::print_json(&json!({
                 "step": self.step, "snapshot": jumped.snapshot, "again": jumped.again,

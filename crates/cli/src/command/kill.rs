@@ -36,14 +36,12 @@ impl Kill {
             global.say("there are no boxes");
         }
         let words = Words { done: "removed", name: "id" };
-        let code = each(global, names, words, async |name| match sandboxes.destroy(name).await {
+        each(global, names, words, async |name| match sandboxes.destroy(name).await {
             Ok(id) => Ok(Some(id)),
             // Somebody else was faster, and it is gone, as was wanted.
             Err(error) if self.all && error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unknown_box(error)),
         })
-        .await?;
-        sandboxes.settle().await;
-        Ok(code)
+        .await
     }
 }

@@ -57,7 +57,7 @@ impl Log {
                 true => output::print_json(&report_json(&report))?,
                 false => output::print(report_lines(&report))?,
             }
-            return Ok(i32::from(!report.ok));
+            return Ok(report_code(&report));
         }
         let mut reader =
             Reader::open(&trace, &blobs).with_context(|| format!("cannot read the record of {id}"))?;
@@ -89,6 +89,17 @@ fn html(reader: &mut Reader, file: &Path) -> Result<()> {
     let mut writer = io::BufWriter::new(out.writer()?);
     page(reader, &store, &mut writer).and_then(|()| writer.flush()).with_context(|| unwritable(file))?;
     out.finish()
+}
+
+/// The exit code if all that is there was written, and nobody knows whether it is all that was written.
+const UNGUARDED_CODE: i32 = 4;
+
+pub(super) fn report_code(report: &Report) -> i32 {
+    match (report.ok, report.is_whole()) {
+        (true, _) => 0,
+        (false, true) => UNGUARDED_CODE,
+        (false, false) => 1,
+    }
 }
 
 pub(super) fn report_json(report: &Report) -> Value {

@@ -32,7 +32,8 @@ const HISTORY_MAX: usize = 10_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Arrow keys edit and recall, Ctrl-R searches. A line that is not finished goes on in the next one; in Python, an empty
-line ends a block. Ctrl-C interrupts what runs, Ctrl-D ends the session. A context that was made for it goes with it.
+line ends a block. What is typed while something runs is its input. Ctrl-C interrupts what runs, Ctrl-D ends its input
+or, at the prompt, the session. A context that was made for it goes with it.
 
 Examples:
   glass repl web
@@ -119,8 +120,20 @@ async fn talk(global: &Global, sandbox: &Sandbox, context: &ContextInfo) -> Resu
             // What cannot be remembered can be typed again.
             let _ = back.add_history_entry(line.as_str());
             let _ = back.append_history(&history);
-            evaluate(global, sandbox, context, line).await?;
-            if let ContextState::Lost { why } = sandbox.context(&context.id).await?.state {
+            let refused = match evaluate(global, sandbox, context, line).await {
+                Err(e) if e.is::<glasshouse_sandbox::Error>() => Some(e),
+                ended => ended.map(|()| None)?,
+            };
+            // What one line is refused for, another may not be, as long as the context is there to be asked.
+            let now = match (sandbox.context(&context.id).await, refused) {
+                (Ok(now), refused) => {
+                    refused.iter().for_each(|e| output::say(&output::sentence(e)));
+                    now
+                }
+                (Err(_), Some(e)) => return Err(e),
+                (Err(e), None) => return Err(e.into()),
+            };
+            if let ContextState::Lost { why } = now.state {
                 output::say(&format!("the context was lost: {why}; it is started anew"));
                 sandbox.restart_context(&context.id).await?;
             }
@@ -132,10 +145,12 @@ async fn talk(global: &Global, sandbox: &Sandbox, context: &ContextInfo) -> Resu
 
 async fn evaluate(global: &Global, sandbox: &Sandbox, context: &ContextInfo, line: String) -> Result<()> {
     let code = Code { context: context.id.clone(), language: context.language, code: line, whole: false };
-    let spec = ExecSpec { program: Program::Code(code), ..ExecSpec::default() };
+    // Lines of a pipe are code, all of them: nobody could tell which of them code would have asked for.
+    let part = Part { talk: std::io::stdin().is_terminal(), ..Part::default() };
+    let spec = ExecSpec { program: Program::Code(code), stdin: part.talk, ..ExecSpec::default() };
     // Signals are ours while something runs, and the editor's in between.
-    let mut signals = Signals::of(Part::default())?;
-    let foreground = Foreground { global, sandbox, part: Part::default(), limited: Limited::Earlier };
+    let mut signals = Signals::of(part)?;
+    let foreground = Foreground { global, sandbox, part, limited: Limited::Earlier };
     match foreground.end(spec, &mut signals).await? {
         End::Ended(ended) if context.language == Language::Bash => {
             foreground.ended(&ended);

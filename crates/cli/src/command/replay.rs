@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use glasshouse_sandbox::{
-    Beginning, ErrorKind, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec, Sandboxes, TaskSpec,
-    ToolsSpec,
+    Beginning, ErrorKind, Exit, ExitReport, Ground, Limits, ReplayOptions, Replayed, Sandbox, SandboxSpec,
+    Sandboxes, TaskSpec, ToolResult, ToolsSpec, canonical_tool, complete_tool,
 };
-use glasshouse_trace::trajectory::{Format, StateAfter, Step, Strictness, Trajectory};
+use glasshouse_trace::trajectory::{Format, StateAfter, Step, Strictness, Text, Trajectory};
 use serde_json::{Value, json};
 
 use super::create::{Made, make, remove};
@@ -274,7 +274,8 @@ impl Replay {
 fn state_kept(step: &Step) -> Option<(&StateAfter, &str)> {
     let state = step.observed.state.as_ref()?;
     let alone = state.processes.as_ref().is_none_or(Vec::is_empty);
-    let snapshot = state.snapshot.as_deref().filter(|_| alone && !state.racy && !state.at_work)?;
+    let is_settled = !state.racy && !state.at_work && !state.overlapped;
+    let snapshot = state.snapshot.as_deref().filter(|_| alone && is_settled)?;
     Some((state, snapshot))
 }
 
@@ -431,24 +432,36 @@ fn difference(step: &Step, request: &Value) -> Option<String> {
     let empty = json!({});
     // Nothing is nothing, whoever wrote it down how.
     let params = request.get("params").filter(|params| !params.is_null()).unwrap_or(&empty);
-    let ours = |tool: &str, params: &Value| glasshouse_sandbox::canonical_tool(tool, params.clone());
-    let recorded = ours(&step.tool, &step.asked());
-    let asked = ours(tool, params);
+    // What is meant without a word may be said as well.
+    let recorded = complete_tool(&step.tool, step.asked());
+    let asked = complete_tool(tool, params.clone());
     if recorded.0 != asked.0 {
         return Some(format!("the record has a call of {:?} here, and not of {tool:?}", step.tool));
     }
-    (recorded.1 != asked.1).then(|| format!("{tool:?} was called with {}, and not with {params}", recorded.1))
+    (recorded.1 != asked.1).then(|| {
+        let recorded = canonical_tool(&step.tool, step.asked()).1;
+        format!("{tool:?} was called with {recorded}, and not with {params}")
+    })
 }
 
+/// The answer as the tool gave it. What was only measured is on no record.
 fn answer(step: &Step) -> Value {
     let observed = &step.observed;
-    let code = observed.exit_code.or(observed.end.as_ref().map(glasshouse_sandbox::Exit::shell_code));
-    json!({
-        "output": observed.output,
-        "stderr": observed.stderr,
-        "exit_code": code,
-        "error": observed.error,
-        "success": code.unwrap_or(0) == 0 && observed.error.is_none(),
-        "end": observed.end,
-    })
+    let text = |text: &Option<Text>| text.as_ref().map(Text::lossy).unwrap_or_default();
+    let (stdout, stderr) = (text(&observed.output), text(&observed.stderr));
+    let code = observed.exit_code.or(observed.end.as_ref().map(Exit::shell_code));
+    let exit_code = code.unwrap_or_else(|| i32::from(observed.error.is_some()));
+    let failed = || match &observed.end {
+        Some(end) => end.to_string(),
+        None => format!("exit code {exit_code}"),
+    };
+    let end = observed.end.as_ref().map(|end| ExitReport {
+        wall_us: step.duration_us.unwrap_or_default(),
+        stdout_bytes: stdout.len() as u64,
+        stderr_bytes: stderr.len() as u64,
+        ..ExitReport::never_ran(end.clone())
+    });
+    let error = observed.error.clone().or_else(|| (exit_code != 0).then(failed));
+    let success = exit_code == 0;
+    ToolResult { exit_code, error, success, end, ..ToolResult::remarked(stdout, stderr) }.to_json()
 }

@@ -30,13 +30,11 @@ impl Reset {
         if self.verify {
             return self.run_verified(global).await;
         }
-        let house = global.open()?;
-        let info = house.reset(&self.id).await.map_err(unknown_box)?;
+        let info = global.open()?.reset(&self.id).await.map_err(unknown_box)?;
         match global.json {
             true => output::print_json(&json!({ "id": info.id, "layers": info.chain }))?,
             false => output::print([&info.id])?,
         }
-        house.settle().await;
         Ok(0)
     }
 

@@ -24,13 +24,11 @@ pub(crate) struct Restore {
 
 impl Restore {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
-        let house = global.open()?;
-        let info = house.restore(&self.id, &self.snapshot).await.map_err(unknown_box)?;
+        let info = global.open()?.restore(&self.id, &self.snapshot).await.map_err(unknown_box)?;
         match global.json {
             true => output::print_json(&json!({ "id": info.id, "layers": info.chain }))?,
             false => output::print([&info.id])?,
         }
-        house.settle().await;
         Ok(0)
     }
 }

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueHint};
-use glasshouse_sandbox::{
-    Code, ErrorKind, ExecSpec, Image, Language, Program, Sandbox, SandboxSpec, Sandboxes, Tongue,
-};
+use glasshouse_sandbox::{Code, ExecSpec, Image, Language, Program, Sandbox, SandboxSpec, Sandboxes, Tongue};
 use serde_json::Value;
 
 use super::create::{Made, make, remove};
@@ -14,10 +12,10 @@ use super::exec::Foreground;
 use super::image::{Fetched, fetch, own_command, something};
 use super::left::Left;
 use crate::args::{BoxOptions, CommandOptions, Global};
-use crate::code;
 use crate::session::{Part, signal_code};
 use crate::signals::Signals;
 use crate::words::Limited;
+use crate::{code, output};
 
 /// Run a command in a fresh box, and remove the box
 #[derive(Debug, Args)]
@@ -148,24 +146,16 @@ async fn leave(
     into: Option<&Path>,
     told: &mut Value,
 ) -> Result<()> {
-    let left = match Left::find(house, sandbox, context).await {
-        // A runtime that cannot compare states has nothing to tell; whoever wants the files has to know.
-        Err(e) if into.is_none() && is_unsupported(&e) => return Ok(()),
-        found => found.context("cannot tell the files that the code left behind")?,
+    let left = Left::find(house, sandbox, context, into).await;
+    let Some(left) = left.context("cannot tell the files that the code left behind")? else {
+        return Ok(());
     };
-    if let Some(into) = into {
-        left.copy_to(sandbox, into).await?;
-        if !left.in_words().is_empty() {
-            global.say(&format!("{} left behind, now in {}", left.in_words(), into.display()));
-        }
+    if let Some(sentence) = into.and_then(|into| left.copied_in_words(into)) {
+        global.say(&sentence);
     }
-    if global.json {
-        left.put_into(told);
+    match global.json {
+        true => left.put_into(told),
+        false => left.missed_in_words().iter().for_each(|sentence| output::say(sentence)),
     }
     Ok(())
-}
-
-fn is_unsupported(error: &anyhow::Error) -> bool {
-    let known = error.downcast_ref::<glasshouse_sandbox::Error>();
-    known.is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }

@@ -47,11 +47,9 @@ impl Snapshot {
     pub(crate) async fn run(self, global: &Global) -> Result<i32> {
         let options =
             SnapshotOptions { name: self.name, durable: self.durable, ..SnapshotOptions::default() };
-        let house = global.open()?;
-        let snapshot = house.snapshot(&self.id, options).await.map_err(unknown_box)?;
+        let snapshot = global.open()?.snapshot(&self.id, options).await.map_err(unknown_box)?;
         if global.json {
             output::print_json(&json(&snapshot))?;
-            house.settle().await;
             return Ok(0);
         }
         if let Some(copied_for) = snapshot.copied_for {
@@ -62,7 +60,6 @@ impl Snapshot {
             ));
         }
         output::print([&snapshot.id])?;
-        house.settle().await;
         Ok(0)
     }
 }

@@ -25,7 +25,8 @@ const KINDS_MAX: usize = 50;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What does not come back from the other format is told on stderr, and with --json step by step. A file
-with a line for each trajectory stays one. Nothing is written if the file cannot be read to its end.
+with a line for each trajectory stays one. With -o, nothing is written if the file cannot be read to
+its end; on stdout are then the trajectories up to there.
 
 Examples:
   glass trajectory convert run.traj --to glasshouse -o run.json
