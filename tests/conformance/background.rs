@@ -18,7 +18,22 @@ on_every_runtime![
     a_command_that_nobody_knows_cannot_be_read,
     commands_are_listed_with_what_is_known_of_them,
     what_has_ended_holds_one_descriptor_at_the_most,
+    what_a_command_leaves_behind_may_write_for_ever,
 ];
+
+/// Leaves writers behind that never let a large pipe be empty, and ends.
+const LEAVES_WRITERS: &str = "fcntl(STDOUT, 1031, 1 << 20); my $x = 'x' x 65536; print \"own\\n\"; $| = 1; \
+    for (1 .. 4) { if (!fork) { syswrite(STDOUT, $x) while 1 } }";
+
+async fn what_a_command_leaves_behind_may_write_for_ever(sandbox: &Sandbox) {
+    let exec = start(sandbox, perl(LEAVES_WRITERS)).await;
+    wait_end(sandbox, exec).await;
+    let output = run(sandbox, perl(LEAVES_WRITERS)).await;
+    assert!(output.report.exit.success(), "{:?}", output.report);
+    assert!(output.stdout.bytes.starts_with(b"own\n"));
+    assert_eq!(stdout_of(sandbox, "echo the box goes on").await, "the box goes on\n");
+    sandbox.reset().await.map_or_else(|error| assert_eq!(error.kind(), ErrorKind::Unsupported), |_| ());
+}
 
 fn background(spec: ExecSpec) -> ExecSpec {
     ExecSpec { background: true, ..spec }

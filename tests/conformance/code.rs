@@ -16,10 +16,17 @@ on_every_runtime!(
     indented_code_runs_as_in_ipython,
     shapes_of_a_value_are_told_by_their_mime_types,
     display_shows_before_the_end,
+    what_was_shown_can_be_shown_anew,
+    what_ipython_publishes_is_shown,
+    json_that_code_shows_is_json,
+    a_shape_that_fails_is_told_with_the_users_lines,
     an_error_has_name_value_and_the_users_lines,
     output_of_every_kind_is_streamed_as_it_comes,
+    text_without_the_end_of_a_line_is_streamed_and_outlives_a_crash,
     code_reads_its_stdin_to_the_end,
     await_works_at_the_top,
+    an_interrupted_await_is_cleared_up_by_its_own_run,
+    a_context_has_one_loop_that_outlives_runs,
     sys_exit_ends_the_run_and_not_the_context,
     an_interrupt_ends_the_run_and_not_the_context,
     an_interrupt_that_is_lost_is_said_again_and_one_that_is_heard_is_not,
@@ -35,6 +42,7 @@ on_every_runtime!(
     a_reset_takes_contexts_along,
     a_context_changes_no_file,
     code_runs_once_in_a_context_of_its_own,
+    a_program_has_a_file_and_its_own_way_to_tell_errors,
 );
 
 /// A Python context.
@@ -124,11 +132,22 @@ async fn a_last_line_is_what_it_is_in_the_whole(sandbox: &Sandbox) {
         ("if x:\n    y = 1\nelse:\n    y = 2\ny  # the value\n\n", "1"),
         ("*[1], 2", "(1, 2)"),
         ("x = 1; x + 1", "2"),
+        ("x\n# not the end of it;", "1"),
+        ("'a;'", "'a;'"),
         ("import asyncio\nawait asyncio.sleep(0, 7)", "7"),
     ] {
         assert_eq!(value(sandbox, &context, code).await, expected, "{code}");
     }
-    for code in ["x = 5 \\\n-1", "y = '''\n1'''", "x = [\n1\n]", "x = 1\nx;", "x = 1\nNone", "if x:\n    x"] {
+    for code in [
+        "x = 5 \\\n-1",
+        "y = '''\n1'''",
+        "x = [\n1\n]",
+        "x = 1\nx;",
+        "x = 1\nx;  # says why",
+        "(x,\n'ä');",
+        "x = 1\nNone",
+        "if x:\n    x",
+    ] {
         assert_eq!(run(sandbox, &context, code).await.results, [], "{code}");
     }
     let output = run(sandbox, &context, "x = 1\n\n1 / 0").await;
@@ -212,6 +231,75 @@ async fn display_shows_before_the_end(sandbox: &Sandbox) {
     assert!(matches!(output.results.as_slice(), [CodeResult::Value(bundle)] if bundle.text() == Some("2")));
 }
 
+async fn what_was_shown_can_be_shown_anew(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "shown = display('a', display_id=True)\nshown.update('b')\n\
+                display({'text/html': '<i>'}, raw=True, metadata={'text/html': {'w': 1}})\n\
+                assert display('c', display_id='own').display_id == 'own'\n\
+                len(shown.display_id) > 0 and display('d') is None";
+    let output = run(sandbox, &context, code).await;
+    let [a, b, html, c, d, end] = output.results.as_slice() else { panic!("{output:?}") };
+    for (shown, expected) in [(a, "'a'"), (b, "'b'"), (c, "'c'"), (d, "'d'")] {
+        assert!(matches!(shown, CodeResult::Display(it) if it.text() == Some(expected)), "{shown:?}");
+    }
+    assert!(
+        matches!(html, CodeResult::Display(it) if it.metadata.as_deref() == Some(r#"{"text/html": {"w": 1}}"#)),
+        "{html:?}"
+    );
+    assert!(matches!(end, CodeResult::Value(it) if it.text() == Some("True")), "{end:?}");
+}
+
+/// By a package of that name: its own function would begin a shell, which takes the place of the code's module.
+async fn what_ipython_publishes_is_shown(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "import os, sys, tempfile
+place = tempfile.mkdtemp()
+os.makedirs(place + '/IPython/core')
+for name in ('__init__', 'core/__init__'):
+    open(place + '/IPython/%s.py' % name, 'w').close()
+with open(place + '/IPython/core/display_functions.py', 'w') as module:
+    print('def publish_display_data(data, metadata=None): 1 / 0', file=module)
+sys.path.insert(0, place)
+from IPython.core.display_functions import publish_display_data
+publish_display_data({'text/plain': 'x'}, {'a': 1})";
+    let output = run(sandbox, &context, code).await;
+    let [CodeResult::Display(shown)] = output.results.as_slice() else { panic!("{output:?}") };
+    assert_eq!((shown.text(), shown.metadata.as_deref()), (Some("x"), Some(r#"{"a": 1}"#)));
+}
+
+async fn json_that_code_shows_is_json(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    run(
+        sandbox,
+        &context,
+        "class J:\n    def __init__(self, x): self.x = x\n    def _repr_json_(self): return self.x",
+    )
+    .await;
+    for (code, expected) in [
+        ("J({'a': [float('nan'), (float('-inf'), 1.5)]})", r#"{"a": [null, [null, 1.5]]}"#),
+        ("J('text')", r#""text""#),
+        ("J('NaN')", r#""NaN""#),
+        (r#"J('{"a": 1}')"#, r#"{"a": 1}"#),
+    ] {
+        let output = run(sandbox, &context, code).await;
+        let [CodeResult::Value(bundle)] = output.results.as_slice() else { panic!("{output:?}") };
+        assert_eq!(bundle.data["application/json"], expected, "{code}");
+    }
+}
+
+async fn a_shape_that_fails_is_told_with_the_users_lines(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code =
+        "class Bad:\n    def __repr__(self): return 'bad'\n    def _repr_html_(self): return 1 / 0\nBad()";
+    let output = run(sandbox, &context, code).await;
+    assert!(
+        matches!(output.results.as_slice(), [CodeResult::Value(it)] if it.text() == Some("bad")),
+        "{output:?}"
+    );
+    let told = text(&output.stderr);
+    assert!(told.contains("line 3, in _repr_html_") && !told.contains("glasshouse"), "{told}");
+}
+
 async fn an_error_has_name_value_and_the_users_lines(sandbox: &Sandbox) {
     let context = context(sandbox).await;
     assert!(run(sandbox, &context, "def f(n):\n    return 1 / n").await.report.exit.success());
@@ -256,6 +344,34 @@ print('f', end='')";
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("next\n".to_owned(), String::new()));
 }
 
+async fn text_without_the_end_of_a_line_is_streamed_and_outlives_a_crash(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code =
+        "import sys\nprint('half', end=' ')\nprint('other', end='', file=sys.stderr)\nsys.stdin.read()";
+    let spec = CodeSpec { stdin: true, ..CodeSpec::new(code) };
+    let mut exec = sandbox.run_code(&context, spec).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < "half other".len() {
+        match within("it is streamed", exec.next()).await {
+            Some(ExecEvent::Output(chunk)) => seen.extend(chunk.bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    exec.input().close().await.unwrap();
+    assert!(within("it ends", exec.collect()).await.report.exit.success());
+    // What cannot be interrupted is killed, and has said what it said.
+    let deaf = "import signal\nsignal.signal(2, signal.SIG_IGN)\nprint('half', end='')\nwhile True: pass";
+    let spec = CodeSpec { timeout_ms: Some(1000), grace_ms: Some(100), ..CodeSpec::new(deaf) };
+    let output = run_spec(sandbox, &context, spec).await;
+    assert_eq!((output.report.exit.clone(), text(&output.stdout).as_str()), (Exit::TimedOut, "half"));
+    sandbox.restart_context(&context.id).await.unwrap();
+    let output = run(sandbox, &context, "print('x', end='')\nimport ctypes\nctypes.string_at(8)").await;
+    assert_eq!(
+        (output.report.exit.clone(), text(&output.stdout).as_str()),
+        (Exit::Signal { signal: 11 }, "x")
+    );
+}
+
 async fn code_reads_its_stdin_to_the_end(sandbox: &Sandbox) {
     let context = context(sandbox).await;
     for _ in 0..2 {
@@ -276,6 +392,47 @@ async fn await_works_at_the_top(sandbox: &Sandbox) {
     let code = "import asyncio\nasync def f():\n    await asyncio.sleep(0.001)\n    return 5\nx = await f()\nx + await f()";
     assert_eq!(value(sandbox, &context, code).await, "10");
     assert_eq!(value(sandbox, &context, "[i async for i in (j for j in [])] if False else x").await, "5");
+}
+
+async fn an_interrupted_await_is_cleared_up_by_its_own_run(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "import asyncio
+async def wait():
+    try:
+        print('on')
+        await asyncio.sleep(1000)
+    finally:
+        await asyncio.sleep(0)
+        print('cleared up')
+await wait()";
+    let exec = start(sandbox, &context, CodeSpec::new(code)).await;
+    sandbox.interrupt_context(&context.id).await.unwrap();
+    let output = within("it ends", exec.collect()).await;
+    assert_eq!(output.stdout.bytes, b"cleared up\n", "behind what was read before");
+    assert_eq!(error(&output).name, "KeyboardInterrupt");
+    let told = error(&output).traceback.join("\n");
+    assert!(told.contains("<cell 1>\", line 9, in <module>") && told.contains(", in wait"), "{told}");
+    assert!(!told.contains("run_until_complete"), "{told}");
+    let output = run(sandbox, &context, "await asyncio.sleep(0.001)").await;
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("", ""));
+    // The frames of an error are the code's own, too.
+    let output = run(sandbox, &context, "async def f():\n    1 / 0\nawait f()").await;
+    let told = error(&output).traceback.join("\n");
+    assert!(told.contains("line 2, in f") && !told.contains("run_until_complete"), "{told}");
+}
+
+async fn a_context_has_one_loop_that_outlives_runs(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let work = "import asyncio\nasync def work():\n    await asyncio.sleep(0.001)\n    return 5\n";
+    for begun in ["asyncio.ensure_future(work())", "asyncio.create_task(work())"] {
+        let output = run(sandbox, &context, &format!("{work}begun = {begun}")).await;
+        assert!(output.report.exit.success(), "{begun}: {output:?}");
+        assert_eq!(value(sandbox, &context, "await begun").await, "5", "{begun}");
+    }
+    // What runs a loop of its own can, and the context has its own again after it.
+    assert_eq!(value(sandbox, &context, "asyncio.run(work())").await, "5");
+    assert_eq!(value(sandbox, &context, "asyncio.get_event_loop().is_closed()").await, "False");
+    assert_eq!(value(sandbox, &context, "asyncio.get_event_loop().run_until_complete(work())").await, "5");
 }
 
 async fn sys_exit_ends_the_run_and_not_the_context(sandbox: &Sandbox) {
@@ -532,4 +689,29 @@ async fn code_runs_once_in_a_context_of_its_own(sandbox: &Sandbox) {
     let output = tokio::time::timeout(WAIT_LIMIT + Duration::ZERO, once).await.unwrap().unwrap();
     assert_eq!((text(&output.stdout).as_str(), output.results.len()), ("1\n", 1));
     assert_eq!(sandbox.contexts().await.unwrap(), []);
+}
+
+async fn a_program_has_a_file_and_its_own_way_to_tell_errors(sandbox: &Sandbox) {
+    let once = async |code: &str| {
+        let spec = CodeSpec { whole: true, ..CodeSpec::new(code) };
+        within(code, sandbox.run_once(ContextSpec::default(), spec)).await.unwrap()
+    };
+    let output = once("print(open(__file__).read())").await;
+    assert_eq!(text(&output.stdout), "print(open(__file__).read())\n", "{output:?}");
+    // Processes that begin anew read it, too.
+    let output = once(
+        "import multiprocessing as m\ndef twice(x): return 2 * x\nif __name__ == '__main__':\n  \
+         with m.get_context('spawn').Pool(1) as pool: print(pool.map(twice, [1, 2]))",
+    )
+    .await;
+    assert_eq!(text(&output.stdout), "[2, 4]\n", "{output:?}");
+    let output =
+        once("import sys\nsys.excepthook = lambda *told: print('own', told[0].__name__)\n1 / 0").await;
+    assert_eq!(
+        (output.report.exit, text(&output.stdout).as_str(), output.results),
+        (Exit::Code { code: 1 }, "own ZeroDivisionError\n", vec![])
+    );
+    let output = once("import sys\nsys.excepthook = lambda *told: [][0]\n1 / 0").await;
+    assert!(text(&output.stderr).contains("IndexError"), "{output:?}");
+    assert_eq!(error(&output).name, "ZeroDivisionError");
 }

@@ -11,6 +11,7 @@ on_every_runtime![
     a_page_has_at_most_what_was_asked_for,
     an_entry_says_what_it_is,
     names_that_are_no_text_are_listed,
+    names_that_are_no_text_are_listed_page_by_page,
     links_are_followed_only_when_asked,
     a_directory_is_made_once,
     a_move_does_not_overwrite_unless_asked,
@@ -89,6 +90,23 @@ async fn names_that_are_no_text_are_listed(sandbox: &Sandbox) {
     let entries = sandbox.list_dir("odd", None, None).await.unwrap().entries;
     let seen: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.name_lossy)).collect();
     assert_eq!(seen, [("plain", false), ("\u{fffd}\u{fffd}name", true)]);
+}
+
+async fn names_that_are_no_text_are_listed_page_by_page(sandbox: &Sandbox) {
+    let made =
+        perl(r#"mkdir 'pages'; open F, '>', "pages/.\xff$_" for 100..109; open F, '>', "pages/.\xee""#);
+    assert!(exit_of(sandbox, made).await.success());
+    let (mut sizes, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let page = sandbox.list_dir("pages", after.as_deref(), Some(4)).await.unwrap();
+        sizes.push(page.entries.len());
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+        assert!(sizes.len() < 10, "the same page comes again: {after:?}");
+    }
+    assert_eq!(sizes, [4, 4, 3]);
 }
 
 async fn links_are_followed_only_when_asked(sandbox: &Sandbox) {

@@ -14,6 +14,7 @@ on_every_runtime![
     what_is_no_text_is_not_shown,
     a_piece_is_replaced_exactly,
     a_patch_is_applied_whole_or_not_at_all,
+    a_patch_of_git_says_more_than_lines,
     directories_are_listed,
     what_is_removed_is_gone,
 ];
@@ -45,8 +46,19 @@ async fn what_is_written_is_where_commands_find_it(sandbox: &Sandbox) {
     assert_eq!(stdout_of(sandbox, "wc -c < big").await.trim(), "3000000");
     fails(sandbox, "file_write", json!({"path": "new", "content": "x"}), 1, "a directory").await;
     // What ends like a directory's name is no file's, whether something is there or not.
-    for path in ["new/", "fresh/", "fresh/deep/", "empty/", "fresh//"] {
-        fails(sandbox, "file_write", json!({"path": path, "content": "x"}), 1, "ends in `/`").await;
+    for (path, end) in [
+        ("new/", "/"),
+        ("fresh/", "/"),
+        ("fresh/deep/", "/"),
+        ("empty/", "/"),
+        ("fresh//", "/"),
+        ("fresh/.", "."),
+        ("fresh/deep/..", ".."),
+        (".", "."),
+    ] {
+        let words = format!("ends in `{end}` is a directory's");
+        fails(sandbox, "file_write", json!({"path": path, "content": "x"}), 1, &words).await;
+        fails(sandbox, "file_read", json!({"path": path}), 1, &words).await;
     }
     assert_eq!(stdout_of(sandbox, "ls -d fresh* 2> /dev/null | wc -l").await.trim(), "0", "nothing was made");
 }
@@ -94,7 +106,7 @@ async fn lines_are_read_by_number(sandbox: &Sandbox) {
     write(sandbox, "f", "one\ntwo\nthree\nfour").await;
     for (params, text) in [
         (json!({}), "one\ntwo\nthree\nfour"),
-        (json!({"start_line": 0, "end_line": 0}), "one\ntwo\nthree\nfour"),
+        (json!({"start_line": 1, "end_line": 0}), "one\ntwo\nthree\nfour"),
         (json!({"start_line": 3}), "three\nfour"),
         (json!({"end_line": 2}), "one\ntwo\n"),
         (json!({"start_line": 2, "end_line": 3}), "two\nthree\n"),
@@ -226,6 +238,30 @@ async fn a_patch_is_applied_whole_or_not_at_all(sandbox: &Sandbox) {
     assert_eq!(stdout_of(sandbox, "head -2 m").await, "one\n2\n");
 }
 
+async fn a_patch_of_git_says_more_than_lines(sandbox: &Sandbox) {
+    let apply = |patch: &str| json!({"patch": patch});
+    stdout_of(sandbox, "mkdir git; cd git; echo a > x; echo a > y; touch none; echo a > 'ä'; chmod 644 *")
+        .await;
+    let patch = "diff --git a/git/empty b/git/empty\nnew file mode 100644\nindex 0000000..e69de29\n\
+                 diff --git a/git/none b/git/none\ndeleted file mode 100644\nindex e69de29..0000000\n\
+                 diff --git a/git/x b/git/x\nold mode 100644\nnew mode 100755\n\
+                 diff --git a/git/y b/git/y\nindex 7898192..6178079 100644\n--- a/git/y\n+++ b/git/y\n\
+                 @@ -1 +1 @@\n-a\n+b\n\
+                 diff --git \"a/git/\\303\\244\" \"b/git/\\303\\244\"\nindex 7898192..6178079 100644\n\
+                 --- \"a/git/\\303\\244\"\n+++ \"b/git/\\303\\244\"\n@@ -1 +1 @@\n-a\n+b\n";
+    done(sandbox, "file_edit", apply(patch)).await;
+    let look = "cd git; stat -c '%n %a %s' *; cat x y 'ä'";
+    let expected = "empty 644 0\nx 755 2\ny 644 2\nä 644 2\na\nb\nb\n";
+    assert_eq!(stdout_of(sandbox, look).await, expected);
+    let not_empty = "diff --git a/git/x b/git/x\ndeleted file mode 100755\nindex e69de29..0000000\n";
+    fails(sandbox, "file_edit", apply(not_empty), 1, "holds more than it says").await;
+    let link =
+        "diff --git a/git/l b/git/l\nnew file mode 120000\n--- /dev/null\n+++ b/git/l\n@@ -0,0 +1 @@\n+x\n";
+    fails(sandbox, "file_edit", apply(link), 1, "symbolic link").await;
+    assert_eq!(stdout_of(sandbox, look).await, expected);
+    stdout_of(sandbox, "rm -r git").await;
+}
+
 async fn directories_are_listed(sandbox: &Sandbox) {
     stdout_of(sandbox, "mkdir -p d/sub/deep d/.hidden; touch d/b d/a d/sub/x d/sub/deep/y; ln -s .. d/up")
         .await;
@@ -242,6 +278,11 @@ async fn directories_are_listed(sandbox: &Sandbox) {
         .await;
     let result = call(sandbox, "file_list", json!({"path": "many"})).await;
     assert!(result.stdout.starts_with("a\\nb\nf00001\n") && result.stdout.lines().count() == 2000);
+    assert!(result.stderr.contains("only the first 2000"), "{}", result.stderr);
+    // Though nothing was left to be listed.
+    stdout_of(sandbox, "mkdir -p more/z; cd more; touch $(seq 1900); cd z; touch $(seq 300)").await;
+    let result = call(sandbox, "file_list", json!({"path": "more", "depth": 2})).await;
+    assert_eq!(result.stdout.lines().count(), 2000);
     assert!(result.stderr.contains("only the first 2000"), "{}", result.stderr);
 }
 

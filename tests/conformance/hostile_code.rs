@@ -17,6 +17,7 @@ on_every_runtime!(
     closed_descriptors_end_the_context,
     streams_that_were_taken_apart_are_whole_in_the_next_run,
     threads_that_show_at_once_lose_nothing,
+    an_interrupt_does_not_tear_a_result_apart,
     words_of_the_protocol_in_the_output_mean_nothing,
     words_of_the_protocol_on_the_line_end_the_context,
     nonsense_among_the_results_is_told_as_such,
@@ -25,6 +26,7 @@ on_every_runtime!(
     a_gigabyte_of_output_passes_through,
     a_fork_bomb_stays_in_the_box,
     a_child_that_came_back_does_not_speak_for_its_parent,
+    a_child_that_fails_says_so_on_stderr,
     replaced_builtins_do_not_lead_the_driver_astray,
     what_python_code_replaces_is_its_own_affair,
     what_javascript_code_replaces_is_its_own_affair,
@@ -71,6 +73,20 @@ async fn threads_that_show_at_once_lose_nothing(sandbox: &Sandbox) {
         |result| matches!(result, CodeResult::Display(shown) if shown.data["text/plain"].len() == 100_000),
     );
     assert_eq!((whole.count(), output.results.len()), (40, 40), "{:?}", output.report);
+}
+
+/// Whenever it comes, for what is shown fills the pipe.
+async fn an_interrupt_does_not_tear_a_result_apart(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    let code = "import os, threading\nlong = 'x' * 1000000\n\
+                threading.Timer(0.02, os.kill, (os.getpid(), 2)).start()\nwhile True: display(long)";
+    for _ in 0..5 {
+        let output = run(sandbox, &context, code).await;
+        assert_eq!(error(&output).name, "KeyboardInterrupt");
+        let shown = |result: &CodeResult| matches!(result, CodeResult::Display(_));
+        let (_, before) = output.results.split_last().expect("it has an error");
+        assert!(before.iter().all(shown), "{:?}", before.iter().find(|result| !shown(result)));
+    }
 }
 
 async fn a_process_that_ends_itself_is_the_end_of_its_context(sandbox: &Sandbox) {
@@ -139,6 +155,10 @@ async fn killing_its_group_ends_its_own_context(sandbox: &Sandbox) {
 
 async fn closed_descriptors_end_the_context(sandbox: &Sandbox) {
     let (output, why) = lost_by(sandbox, "import os, time\nos.closerange(0, 1024)\ntime.sleep(1000)").await;
+    assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken });
+    assert_eq!(why, "its interpreter has closed the line to the guest");
+    // Also if it ends at once.
+    let (output, why) = lost_by(sandbox, "import os\nos.closerange(3, 1024)").await;
     assert_eq!(output.report.exit, Exit::Killed { by: Killer::Broken });
     assert_eq!(why, "its interpreter has closed the line to the guest");
     // Those of the output alone are its own affair.
@@ -287,6 +307,26 @@ async fn a_child_that_came_back_does_not_speak_for_its_parent(sandbox: &Sandbox)
     lives_on(sandbox, &context).await;
 }
 
+async fn a_child_that_fails_says_so_on_stderr(sandbox: &Sandbox) {
+    let context = context(sandbox).await;
+    for (end, code, told) in [("raise ValueError('x')", 1, true), ("raise SystemExit(3)", 3, false)] {
+        let code =
+            format!("import os\npid = os.fork()\nif pid == 0: {end}\nos.waitpid(pid, 0)[1] >> 8 == {code}");
+        let output = run(sandbox, &context, &code).await;
+        assert!(
+            matches!(output.results.as_slice(), [CodeResult::Value(value)] if value.text() == Some("True")),
+            "{output:?}"
+        );
+        let stderr = text(&output.stderr);
+        assert_eq!(
+            stderr.contains("line 3, in <module>") && stderr.ends_with("ValueError: x\n"),
+            told,
+            "{stderr}"
+        );
+        assert!(!stderr.contains("glasshouse"), "{stderr}");
+    }
+}
+
 async fn replaced_builtins_do_not_lead_the_driver_astray(sandbox: &Sandbox) {
     let context = context(sandbox).await;
     let code = "
@@ -415,6 +455,20 @@ async fn memory_that_runs_out_is_told_as_such(stage: &Stage) {
     let ContextState::Lost { why } = state(&sandbox, &bad).await else { panic!("it lives") };
     assert!(why.contains("memory"), "{why}");
     lives_on(&sandbox, &context(&sandbox).await).await;
+    // Also if it is another one that wants it: the kernel takes whoever has the most.
+    let (idle, other) = (context(&sandbox).await, context(&sandbox).await);
+    assert!(run(&sandbox, &idle, "x = bytearray(80 << 20)").await.report.exit.success());
+    let output = run(&sandbox, &other, "y = bytearray(60 << 20)").await;
+    assert!(output.report.exit.success(), "{:?}", output.report);
+    settle("it is lost", async || matches!(state(&sandbox, &idle).await, ContextState::Lost { .. })).await;
+    let ContextState::Lost { why } = state(&sandbox, &idle).await else { panic!("it lives") };
+    assert!(why.contains("memory"), "{why}");
+    // And not one that is killed later.
+    let third = context(&sandbox).await;
+    stdout_of(&sandbox, &format!("kill -9 {}", third.pid.unwrap())).await;
+    settle("it is lost", async || matches!(state(&sandbox, &third).await, ContextState::Lost { .. })).await;
+    let ContextState::Lost { why } = state(&sandbox, &third).await else { panic!("it lives") };
+    assert_eq!(why, "its interpreter was ended by signal 9");
 }
 
 async fn ten_thousand_runs_leave_nothing_behind(stage: &Stage) {

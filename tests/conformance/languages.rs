@@ -17,9 +17,13 @@ on_every_runtime!(
     what_does_not_listen_is_killed_in_every_language,
     an_interpreter_that_ends_is_told_in_every_language,
     pipes_with_names_are_gone_when_a_run_has_begun,
+    names_that_are_taken_and_memory_that_is_full_stop_no_run,
+    a_program_that_clears_up_is_interrupted_once,
     javascript_awaits_at_the_top_and_redeclares,
     javascript_tells_values_and_errors,
     javascript_lives_on_after_exit_and_stray_errors,
+    javascript_tells_what_nobody_catches_in_its_last_turn,
+    javascript_imports_where_it_says_so_in_code,
     typescript_is_stripped_or_refused,
     typescript_runs_where_node_strips_types,
     typescript_errors_have_the_users_lines,
@@ -204,6 +208,49 @@ async fn pipes_with_names_are_gone_when_a_run_has_begun(sandbox: &Sandbox) {
     }
 }
 
+/// What a run needs there must not depend on what the box has put there.
+async fn names_that_are_taken_and_memory_that_is_full_stop_no_run(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    let python = context(&sandbox, Language::Python).await;
+    let name = "'/dev/shm/.glasshouse-%d-%d' % (os.getppid(), n)";
+    let taken = format!("import os\nfor n in range(1, 200): os.mkdir({name})\nprint('on')");
+    let output = run(&sandbox, &python, &taken).await;
+    assert_eq!(text(&output.stdout), "on\n", "{output:?}");
+    // Without walls it is the machine's, and of the tests that run beside this one.
+    if stage.runtime != RuntimeKind::Process {
+        let full = "with open('/dev/shm/full', 'wb', 0) as full:\n  try:\n    for _ in range(1100): full.write(b'x' * 65536)\n  except OSError as e: print(e.errno)";
+        assert_eq!(text(&run(&sandbox, &python, full).await.stdout), "28\n");
+    }
+    for words in LANGUAGES {
+        let context = context(&sandbox, words.language).await;
+        for code in [words.both.to_owned(), format!("{}\n{}", words.both, "\n".repeat(100_000))] {
+            let output = run(&sandbox, &context, &code).await;
+            assert_eq!(text(&output.stdout), "out\n", "{}: {output:?}", words.both);
+        }
+    }
+    let free = format!("for n in range(1, 200): os.rmdir({name})");
+    assert!(run(&sandbox, &python, &free).await.report.exit.success());
+}
+
+async fn a_program_that_clears_up_is_interrupted_once(sandbox: &Sandbox) {
+    let program = "import time\ntry:\n  print(\"on\", flush=True)\n  time.sleep(1000)\nexcept KeyboardInterrupt:\n  time.sleep(1.5)\n  print(\"cleared up\")";
+    let spawn = format!(
+        "require('child_process').spawnSync('python3', ['-c', {program:?}], {{ stdio: 'inherit' }}); void 0"
+    );
+    for (language, code) in [
+        (Language::Bash, format!("python3 -c '{program}'")),
+        (Language::Bash, format!("( python3 -c '{program}'; true )")),
+        (Language::Javascript, spawn),
+    ] {
+        let context = context(sandbox, language).await;
+        let exec = start(sandbox, &context, CodeSpec::new(code.clone())).await;
+        sandbox.interrupt_context(&context.id).await.unwrap();
+        let output = within(&code, exec.collect()).await;
+        assert_eq!(output.stdout.bytes, b"cleared up\n", "{code}: {output:?}");
+        assert_eq!(state(sandbox, &context).await, ContextState::Idle, "{code}");
+    }
+}
+
 async fn javascript_awaits_at_the_top_and_redeclares(sandbox: &Sandbox) {
     let context = context(sandbox, Language::Javascript).await;
     let code =
@@ -270,6 +317,49 @@ async fn javascript_lives_on_after_exit_and_stray_errors(sandbox: &Sandbox) {
     assert_eq!(value(sandbox, &context, "z").await, "1");
     let child = "require('child_process').execSync('echo child', {stdio: 'inherit'}); undefined";
     assert_eq!(text(&run(sandbox, &context, child).await.stdout), "child\n");
+}
+
+async fn javascript_tells_what_nobody_catches_in_its_last_turn(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Javascript).await;
+    for code in [
+        "async function main() { throw new Error('boom') }\nmain();\nconsole.log('ok')",
+        "await null; main(); console.log('ok')",
+        "main(); console.log('ok'); throw new Error('own')",
+    ] {
+        let output = run(sandbox, &context, code).await;
+        assert_eq!(text(&output.stdout), "ok\n", "{code}: {output:?}");
+        let told = text(&output.stderr);
+        assert!(told.starts_with("Error: boom\n    at main (cell-1.js:1:"), "{code}: {told}");
+        assert!(!told.contains("node:") && !told.contains("[eval]"), "{code}: {told}");
+    }
+    // A promise that was rejected is a value, and has no frames of ours.
+    let output = run(sandbox, &context, "Promise.reject(new RangeError('no'))").await;
+    let [CodeResult::Value(bundle)] = output.results.as_slice() else { panic!("{output:?}") };
+    let told = bundle.text().unwrap();
+    assert!(told.contains("<rejected> RangeError: no\n") && !told.contains("node:"), "{told}");
+    // Nor has Node.js anything to say when it is ended.
+    let output =
+        run(sandbox, &context, "process.kill(process.pid, 'SIGTERM'); await new Promise(() => {})").await;
+    assert_eq!(
+        (output.report.exit.clone(), text(&output.stderr).as_str()),
+        (Exit::Signal { signal: 15 }, ""),
+        "{output:?}"
+    );
+}
+
+async fn javascript_imports_where_it_says_so_in_code(sandbox: &Sandbox) {
+    let context = context(sandbox, Language::Javascript).await;
+    for (code, told) in [
+        ("const { sep } = await import('node:path'); sep", "'/'"),
+        ("(await import('fs')).existsSync('/')", "true"),
+        // The same letters are nothing but text where they are no code.
+        ("`${(await import('path')).sep} import('x')` // import('y')", "\"/ import('x')\""),
+        ("/import('z')/.source + \"import('w')\"", "\"import('z')import('w')\""),
+    ] {
+        assert_eq!(value(sandbox, &context, code).await, told, "{code}");
+    }
+    let output = run(sandbox, &context, "await import('no-such-package')").await;
+    assert!(error(&output).value.contains("no-such-package"), "{output:?}");
 }
 
 async fn typescript_is_stripped_or_refused(sandbox: &Sandbox) {

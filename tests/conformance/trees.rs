@@ -16,6 +16,7 @@ on_every_runtime![
     a_tree_in_the_box_is_what_was_copied,
     a_copy_goes_into_a_directory_that_is_there,
     one_file_is_copied_with_its_mode,
+    a_source_that_lets_wait_holds_up_nobody,
     a_copy_over_a_tree_replaces_and_adds,
     what_cannot_be_read_is_told,
     what_is_not_there_cannot_be_copied,
@@ -146,6 +147,20 @@ async fn one_file_is_copied_with_its_mode(stage: &Stage) {
     let back = stage.dir().join("back");
     sandbox.copy_out("script", &back).await.unwrap();
     assert_eq!(back.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+async fn a_source_that_lets_wait_holds_up_nobody(stage: &Stage) {
+    let sandbox = stage.sandbox().await;
+    let pipe = stage.dir().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    // In one task, in this order: who waited there for the pipe would wait for ever.
+    let to = pipe.clone();
+    let write = async { tokio::task::spawn_blocking(move || std::fs::write(to, b"late")).await };
+    let (copied, written) = tokio::join!(sandbox.copy_in(&pipe, "copy"), write);
+    written.unwrap().unwrap();
+    copied.unwrap();
+    assert_eq!(stdout_of(&sandbox, "cat copy").await, "late");
 }
 
 async fn a_copy_over_a_tree_replaces_and_adds(stage: &Stage) {

@@ -183,7 +183,7 @@ fn a_program_that_runs_once_goes_on_until_nothing_is_left_that_it_waits_for() {
 }
 
 /// What programs of each language do at their end, or to what they find: code, stdout, and what is in stderr.
-const PROGRAMS: [(&str, &str, i32, &str, &str); 37] = [
+const PROGRAMS: [(&str, &str, i32, &str, &str); 42] = [
     (
         "js",
         "process.on('exit', (code) => console.log('bye', code)); console.log('x'); void 0",
@@ -264,6 +264,24 @@ const PROGRAMS: [(&str, &str, i32, &str, &str); 37] = [
         "SyntaxError: Unexpected end of input\n    at cell-1.js:3:8\n",
     ),
     ("js", "throw new Error('x', { cause: new Error('why') })", 1, "", "[cause]: Error: why"),
+    // What `node FILE` does, too.
+    ("js", "import('node:path').then((path) => console.log(path.sep))", 0, "/\n", ""),
+    (
+        "js",
+        "process.on('uncaughtException', (e) => console.log('caught', e.message)); throw new Error('z')",
+        0,
+        "caught z\n",
+        "",
+    ),
+    ("js", "#!/usr/bin/env node\nconsole.log('a'); if (true) return; console.log('b')", 0, "a\n", ""),
+    ("js", "if (false) return\nnull.x", 1, "", "(reading 'x')\n    at cell-1.js:2:6\n"),
+    (
+        "js",
+        "async function main() { throw new Error('boom') }\nmain();\nconsole.log('ok')",
+        1,
+        "ok\n",
+        "Error: boom\n    at main (cell-1.js:1:31)\n",
+    ),
     // Nothing is left that could bring what they wait for, or is there.
     (
         "js",
@@ -452,28 +470,49 @@ fn code_that_ran_once_tells_what_it_left() {
     });
 }
 
+/// Talks with a context through a pipe. What it says, on stdout and on stderr.
+#[expect(clippy::unwrap_used, reason = "a test's own pipes")]
+fn talk(house: &House, args: &[&str], lines: &str) -> (String, String) {
+    let mut glass = house.glass(&[&["repl"], args].concat());
+    let mut child =
+        glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stdout} {stderr}");
+    (stdout, stderr)
+}
+
 #[test]
 fn a_context_is_talked_to_line_by_line() {
     each_mode(|house| {
         let id = create(house, &[]);
-        let mut glass = house.glass(&["repl", &id]);
-        let mut child =
-            glass.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(b"x = 5\nx + 1\n1 / 0\nimport os; os._exit(3)\nx\n7\n")
-            .unwrap();
-        let output = child.wait_with_output().unwrap();
-        let (stdout, stderr) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{stderr}");
+        let (stdout, stderr) = talk(house, &[&id], "x = 5\nx + 1\n1 / 0\nimport os; os._exit(3)\nx\n7\n");
         assert!(stdout.contains("6\n") && stdout.contains("7\n"), "{stdout} {stderr}");
         for part in ["ZeroDivisionError", "the context was lost", "NameError"] {
             assert!(stderr.contains(part), "{part}: {stderr}");
         }
         assert_eq!(json(&house.run(&["context", "list", &id, "--json"]).1), serde_json::json!([]));
+    });
+}
+
+/// All lines of a pipe are code: none is the input of the one before.
+#[test]
+fn a_line_that_is_refused_ends_no_talk() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        let long = format!("'{}'", "x".repeat(140_000));
+        let (stdout, stderr) = talk(house, &[&id], &format!("x = 3\n{long}\ninput()\nx\n"));
+        assert_eq!(stdout, "3\n", "{stderr}");
+        assert!(stderr.contains("the code is 140002 bytes") && stderr.contains("EOFError"), "{stderr}");
+        // Somebody else runs something there, and is not disturbed.
+        assert_eq!(house.run(&["context", "create", &id, "--name", "nb"]).0, 0);
+        let wait = ["context", "run", &id, "nb", "--background", "-c", "import time; time.sleep(1000)"];
+        assert_eq!(house.run(&wait).0, 0);
+        let (stdout, stderr) = talk(house, &[&id, "--context", "nb"], "1\n2\n");
+        assert!(stdout.is_empty() && stderr.matches("busy").count() == 2, "{stdout} {stderr}");
+        assert_eq!(house.run(&["kill", &id]).0, 0);
     });
 }
 
@@ -535,6 +574,145 @@ fn a_batch_runs_each_piece_in_a_box_of_its_own_and_tells_what_it_left() {
         assert_eq!(code, 0, "{stderr}");
         let (code, _, stderr) = house.run(&["batch", "--lang", "bash", "--import", "json", &files[1]]);
         assert!(code == 1 && stderr.contains("--import is for Python"), "{code}: {stderr}");
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+/// Pieces of code that leave behind what cannot be copied, or cannot be run at all, and one that is fine.
+fn odd_pieces() -> [(&'static str, String); 6] {
+    let deep = "import os\nfor _ in range(1500):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\nopen('f', 'w').close()";
+    [
+        ("closed.py", "import os\nopen('m', 'w')\nos.chmod('m', 0)\nprint('ran')".to_owned()),
+        (
+            "dir.py",
+            "import os\nos.mkdir('d')\nopen('d/f', 'w')\nos.chmod('d', 0)\nopen('k', 'w').write('kept')"
+                .to_owned(),
+        ),
+        ("deep.py", deep.to_owned()),
+        ("link.py", "import os\nos.symlink('k', 'l')\nopen('k', 'w').write('kept')".to_owned()),
+        ("large.py", "#".repeat(200_000)),
+        ("fine.py", "print(1)".to_owned()),
+    ]
+}
+
+#[test]
+fn one_piece_of_a_batch_spoils_no_other() {
+    each_mode(|house| {
+        let dir = house.path().join("odd");
+        std::fs::create_dir(&dir).unwrap();
+        let open = |path: &std::path::Path, mode| {
+            let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
+            std::fs::set_permissions(path, mode).unwrap();
+        };
+        open(&dir, 0o777);
+        let mut files = vec![dir.join("missing.py").to_str().unwrap().to_owned()];
+        for (name, code) in odd_pieces() {
+            let path = dir.join(name);
+            std::fs::write(&path, code).unwrap();
+            open(&path, 0o644);
+            files.push(path.to_str().unwrap().to_owned());
+        }
+        let into = dir.join("left");
+        let batch = ["batch", "--lang", "python", "--files", into.to_str().unwrap(), "--json"];
+        let all = |args: usize| -> Vec<&str> {
+            batch[..args].iter().copied().chain(files.iter().map(String::as_str)).collect()
+        };
+        let (code, stdout, stderr) = house.run(&all(6));
+        assert!(code == 1 && stderr.is_empty(), "{code} {stderr}");
+        let told: Vec<_> = stdout.lines().map(json).collect();
+        assert_eq!(told.len(), 7, "{stdout}");
+        let of = |name: &str| {
+            let is_of = |told: &&serde_json::Value| told["file"].as_str().unwrap().ends_with(name);
+            told.iter().find(is_of).unwrap_or_else(|| panic!("{name}"))
+        };
+        assert_eq!(
+            (&of("fine.py")["stdout"], &of("fine.py")["not_copied_count"]),
+            (&"1\n".into(), &0.into())
+        );
+        assert_eq!(of("closed.py")["stdout"], "ran\n");
+        for (name, path, why, left) in [
+            ("closed.py", "/m", "Permission denied", 1),
+            ("dir.py", "/d/f", "Permission denied", 2),
+            ("deep.py", "/f", "too long", 1),
+            ("link.py", "/l", "it is no file but a symlink", 1),
+        ] {
+            let told = of(name);
+            let missed = &told["not_copied"][0];
+            assert_eq!((&told["not_copied_count"], &told["left_count"]), (&1.into(), &left.into()), "{name}");
+            assert!(missed["path"].as_str().unwrap().ends_with(path), "{missed}");
+            assert!(missed["why"].as_str().unwrap().contains(why), "{missed}");
+            assert_eq!(told["exit"]["code"], 0, "{name}");
+        }
+        for (name, why) in [("large.py", "longer than 128.0 KiB"), ("missing.py", "No such file")] {
+            let told = of(name);
+            assert!(told["error"].as_str().unwrap().contains(why) && told["exit"].is_null(), "{told}");
+        }
+        for (name, count) in [("dir.py", 1), ("link.py", 1), ("fine.py", 0)] {
+            let found = std::process::Command::new("find").arg(into.join(name)).args(["-type", "f"]).output();
+            assert_eq!(String::from_utf8_lossy(&found.unwrap().stdout).lines().count(), count, "{name}");
+        }
+        // For people: every one has its row, and what the row has no room for is said in few words.
+        std::fs::remove_dir_all(&into).unwrap();
+        let (code, stdout, stderr) = house.run(&all(5));
+        assert!(code == 1 && stdout.matches("code 0").count() == 5, "{code} {stdout}");
+        assert_eq!(stdout.matches("not run").count(), 2, "{stdout}");
+        for part in ["large.py: the code", "closed.py: /", "/l is not copied", "5 of 7 pieces of code"] {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        assert!(stderr.len() < 10_000, "{}", stderr.len());
+        assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
+    });
+}
+
+#[test]
+fn what_cannot_be_copied_takes_nothing_from_what_is_told_of_a_run() {
+    each_mode(|house| {
+        let dir = house.path().join("single");
+        std::fs::create_dir(&dir).unwrap();
+        let file = dir.join("odd.py");
+        std::fs::write(
+            &file,
+            "import os, sys\nopen('m', 'w')\nos.chmod('m', 0)\nos.symlink('m', 'l')\n\
+             open('k', 'w').write('kept')\nprint('ran')\nsys.exit(4)",
+        )
+        .unwrap();
+        for (path, mode) in [(&dir, 0o777), (&file, 0o644)] {
+            let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
+            std::fs::set_permissions(path, mode).unwrap();
+        }
+        let run = |into: &str, args: &[&str]| {
+            let into = dir.join(into);
+            let given = ["run", "--lang", "python", "--files", into.to_str().unwrap()];
+            house.run(&[&given, args, &[file.to_str().unwrap()]].concat())
+        };
+        let (code, stdout, stderr) = run("first", &["--json"]);
+        let told = json(&stdout);
+        assert_eq!((code, &told["stdout"], &told["left_count"]), (4, &"ran\n".into(), &2.into()), "{stderr}");
+        assert_eq!(told["not_copied_count"], 2, "{told}");
+        let (code, stdout, stderr) = run("second", &[]);
+        assert_eq!((code, stdout.as_str()), (4, "ran\n"), "{stderr}");
+        for part in [
+            "2 files, 4 B left behind, 1 of them now in",
+            "/m is not copied: ",
+            "/l is not copied: it is no file",
+        ] {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        // Where nothing can be copied to is our own fault, and the run is told before that.
+        let (code, stdout, stderr) = run("odd.py/below", &["--json"]);
+        let told = json(&stdout);
+        assert_eq!((code, &told["stdout"]), (125, &"ran\n".into()), "{stderr}");
+        assert!(
+            told["error"].as_str().unwrap().contains("cannot make") && stderr.contains("cannot make"),
+            "{told}"
+        );
+        // Too much code is refused before there is a box.
+        std::fs::write(&file, "#".repeat(200_000)).unwrap();
+        let (code, stdout, stderr) = run("third", &[]);
+        assert!(
+            code == 125 && stdout.is_empty() && stderr.contains("longer than 128.0 KiB"),
+            "{code} {stderr}"
+        );
         assert_eq!(json(&house.run(&["list", "--json"]).1), serde_json::json!([]));
     });
 }

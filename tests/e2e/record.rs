@@ -7,7 +7,11 @@ fn the_record_tells_what_happened_and_verifies_after_the_box_is_gone() {
     each_mode(|house| {
         let id = create(house, &["--env", "TOKEN=hunter2-is-not-for-you"]);
         assert_eq!(house.run(&["exec", &id, "--shell", "--", "echo visible; echo $TOKEN; exit 4"]).0, 4);
-        let (_, exec, _) = house.run(&["exec", &id, "--background", "--", "echo", "unseen"]);
+        // It ends when nobody is there who knows what it was started with.
+        let script = "echo unseen; echo $OWN";
+        let own =
+            ["exec", &id, "--background", "--env", "OWN=s3cret-of-one-command", "--shell", "--", script];
+        let (_, exec, _) = house.run(&own);
         // Whoever comes next finds the end that nobody saw, and so does the end of the box.
         assert_eq!(house.run(&["attach", &id, exec.trim_end()]).0, 0);
         assert_eq!(house.run(&["kill", &id]).0, 0);
@@ -16,7 +20,7 @@ fn the_record_tells_what_happened_and_verifies_after_the_box_is_gone() {
         for word in ["visible", "unseen", "exit code 4"] {
             assert!(log.contains(word), "{word} in {log}");
         }
-        assert!(!log.contains("hunter2"), "{log}");
+        assert!(!log.contains("hunter2") && !log.contains("s3cret-of-one"), "{log}");
         assert_eq!(house.run(&["log", &id, "--verify"]).0, 0);
         let lines: Vec<_> = house.run(&["log", &id, "--json"]).1.lines().map(json).collect();
         let kinds: Vec<_> =
@@ -77,10 +81,31 @@ fn one_record_that_cannot_be_checked_does_not_hide_the_others() {
         let of =
             |id: &str| reports.as_array().unwrap().iter().find(|report| report["id"] == id).unwrap().clone();
         assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
-        assert_eq!((&of(first)["ok"], &of(second)["ok"]), (&false.into(), &true.into()), "{stdout}");
+        assert_eq!((&of(first)["ok"], &of(second)["ok"]), (&false.into(), &false.into()), "{stdout}");
         assert!(of(first)["error"].is_string() && of(second)["unguarded"] == true, "{stdout}");
         let (_, stdout, _) = house.run(&["audit", "verify"]);
         assert!(stdout.contains("cannot be checked") && stdout.contains("not vouched for"), "{stdout}");
+    });
+}
+
+#[test]
+fn a_record_whose_end_nobody_vouches_for_is_not_ok() {
+    each_mode(|house| {
+        let id = create(house, &[]);
+        assert_eq!(house.run(&["exec", &id, "--", "true"]).0, 0);
+        assert_eq!(house.run(&["kill", &id]).0, 0);
+        assert_eq!(house.run(&["audit", "verify", &id]).0, 0);
+        let dir = house.home().join("traces").join(&id);
+        std::fs::remove_file(dir.join("head")).unwrap();
+        let text = std::fs::read_to_string(dir.join("trace.jsonl")).unwrap();
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        lines.pop();
+        std::fs::write(dir.join("trace.jsonl"), lines.concat()).unwrap();
+        for argv in [&["audit", "verify", &id][..], &["log", &id, "--verify"]] {
+            let (code, stdout, stderr) = house.run(argv);
+            assert_eq!(code, 4, "{stdout}{stderr}");
+            assert!(stdout.contains("NOT ok") && stdout.contains("not vouched for"), "{stdout}");
+        }
     });
 }
 

@@ -124,3 +124,57 @@ fn a_person_talks_with_a_context_at_a_terminal() {
     terminal.wait_for("NameError: name 'f' is not defined");
     terminal.end();
 }
+
+/// Between the end of what code wrote and the prompt is the end of a line, one and no more.
+#[test]
+fn a_prompt_begins_a_line_of_its_own() {
+    let house = House::new(Mode::all()[0]);
+    let id = create(&house, &[]);
+    for (lang, prompt, half, whole) in [
+        ("python", ">>> ", "print('ha' + 'lf', end='')", "print('who' + 'le')"),
+        ("js", "js> ", "process.stdout.write('ha' + 'lf'); void 0", "console.log('who' + 'le')"),
+        ("bash", "$ ", "printf ha; printf lf", "echo 'who''le'"),
+    ] {
+        let mut terminal = Terminal::new(&house.glass(&["repl", &id, "--lang", lang]));
+        terminal.wait_for(EDITOR_BEGINS);
+        for (said, shown) in [(half, "half"), (whole, "whole")] {
+            terminal.wait_for(prompt);
+            terminal.type_keys(&[said, ENTER]);
+            terminal.wait_for(EDITOR_ENDS);
+            terminal.wait_for(&format!("{shown}\r\n{EDITOR_BEGINS}"));
+        }
+        terminal.wait_for(prompt);
+        terminal.type_keys(&[CTRL_D]);
+        assert!(terminal.child.wait().expect("it was started").success(), "{:?}", terminal.rest);
+    }
+}
+
+#[test]
+fn code_asks_whoever_sits_at_the_terminal() {
+    let house = House::new(Mode::all()[0]);
+    let id = create(&house, &[]);
+    let mut terminal = Terminal::new(&house.glass(&["repl", &id]));
+    terminal.say(&["name = input('na' + 'me? ')", ENTER]);
+    terminal.wait_for("name? ");
+    terminal.type_keys(&["Bob", ENTER]);
+    // The answer has ended the line, so that nobody else has to.
+    terminal.wait_for(&format!("Bob\r\n{EDITOR_BEGINS}"));
+    terminal.wait_for(">>> ");
+    terminal.type_keys(&["[input(), input(), name]", ENTER]);
+    terminal.wait_for(EDITOR_ENDS);
+    terminal.type_keys(&["one", ENTER, "two", ENTER]);
+    terminal.wait_for("['one', 'two', 'Bob']\r\n");
+    // The end of its input is not the end of the talk.
+    terminal.say(&["input('mo' + 're? ')", ENTER]);
+    terminal.wait_for("more? ");
+    terminal.type_keys(&[CTRL_D]);
+    terminal.wait_for("EOFError");
+    // Nor is an interrupt.
+    terminal.say(&["input('la' + 'st? ')", ENTER]);
+    terminal.wait_for("last? ");
+    terminal.type_keys(&[CTRL_C]);
+    terminal.wait_for("KeyboardInterrupt");
+    terminal.say(&["name", ENTER]);
+    terminal.wait_for("\n'Bob'\r\n");
+    terminal.end();
+}

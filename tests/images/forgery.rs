@@ -126,7 +126,7 @@ pub(crate) fn layout(house: &House, layers: &[Stored], config: Value) -> PathBuf
     };
     let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
     let whole = json!({
-        "os": "linux", "architecture": "amd64", "config": config, "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        "os": "linux", "architecture": std::env::consts::ARCH, "config": config, "rootfs": {"type": "layers", "diff_ids": diff_ids},
     });
     let config = put(whole.to_string().as_bytes(), "config.v1+json");
     let layers: Vec<Value> = layers.iter().map(|layer| put(&layer.bytes, "layer.v1.tar")).collect();

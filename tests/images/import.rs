@@ -44,7 +44,7 @@ fn archives_by_other_tools_are_imported() {
         tool("gzip", &["-k", &path(&docker)]);
         readable(house, &house.path().join("docker.tar.gz"));
         ok(house, &["image", "import", &path(&house.path().join("docker.tar.gz")), "--name", "mine:4"]);
-        assert_eq!(names(house, "images").len(), 5);
+        assert_eq!(names(house, "images").len(), 6, "two of them by their digests");
         assert_eq!(names(house, "incoming"), ["blobs"]);
     });
 }

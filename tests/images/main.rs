@@ -1,6 +1,7 @@
 //! Images: made by real tools, pulled from a real registry, imported from files, run in boxes, and made by enemies.
 
 mod attributes;
+mod called;
 mod crash;
 mod forgery;
 mod hostile;

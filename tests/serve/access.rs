@@ -48,6 +48,13 @@ fn an_endpoint_is_used_with_the_token_that_came_with_it() {
     let token = endpoint["headers"]["OpenSandbox-Secure-Access"].as_str().unwrap();
     let token = [("OpenSandbox-Secure-Access", token)];
     assert_eq!(server.request("GET", &execd(&id, "/ping"), &token, b"").status, 200);
+    // So do those who know nothing but execd, and those whose own affairs need an Authorization.
+    let execds = [("X-EXECD-ACCESS-TOKEN", endpoint["headers"]["X-EXECD-ACCESS-TOKEN"].as_str().unwrap())];
+    assert_eq!(server.request("GET", &execd(&id, "/ping"), &execds, b"").status, 200);
+    let own = [token[0], ("Authorization", "Bearer of-their-own")];
+    assert_eq!(server.request("GET", &execd(&id, "/ping"), &own, b"").status, 200);
+    let ports = server.request("GET", &format!("/v1/sandboxes/{id}/endpoints/8000"), &key, b"").json();
+    assert_eq!(ports["headers"].as_object().unwrap().len(), 1);
     assert_eq!(server.request("GET", &execd(&id, "/ping"), &key, b"").status, 200);
     server.get(&execd(&id, "/ping")).assert_error(401, "MISSING_API_KEY");
     // It opens this box's endpoints, and nothing else.
@@ -72,6 +79,43 @@ fn pages_of_other_sites_are_not_answered() {
     check(&[("origin", "https://evil.example")], 403);
     check(&[("host", "evil.example")], 403);
     check(&[("sec-fetch-site", "cross-site")], 403);
+}
+
+#[test]
+fn pages_of_other_sites_reach_nothing_by_reading_and_links_lead_to_the_viewer() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let port = format!("/v1/sandboxes/{id}/proxy/8000/");
+    let mode = |mode, dest| [("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+    let (link, frame, image) =
+        (mode("navigate", "document"), mode("navigate", "iframe"), mode("no-cors", "image"));
+    let check = |path: &str, site: &str, more: &[(&str, &str)], status: u16| {
+        let headers = [&[("sec-fetch-site", site)], more].concat();
+        let answer = server.request("GET", path, &headers, b"");
+        assert_eq!(answer.status, status, "{path} {headers:?}: {answer:?}");
+        if status == 403 {
+            answer.assert_error(403, "FOREIGN_REQUEST");
+        }
+    };
+    for site in ["cross-site", "same-site"] {
+        for path in
+            ["/v1/sandboxes", port.as_str(), &execd(&id, "/files/info?path=/etc"), "/viewer/boxes", "/health"]
+        {
+            for how in [link, frame, image] {
+                check(path, site, &how, 403);
+            }
+        }
+        for page in ["/", "/docs"] {
+            check(page, site, &link, 200);
+            check(page, site, &frame, 403);
+            check(page, site, &image, 403);
+        }
+    }
+    // Nobody listens there, which only who comes through hears.
+    for site in ["same-origin", "none"] {
+        check("/v1/sandboxes", site, &image, 200);
+        check(&port, site, &link, 502);
+    }
 }
 
 #[test]

@@ -96,6 +96,53 @@ fn code_runs_where_it_is_remembered() {
 }
 
 #[test]
+fn a_context_that_is_lost_is_told_as_such() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let made = json!({ "language": "python", "id": "mine" });
+    assert_eq!(server.send("POST", &of(&id, "/contexts"), &made).status, 201);
+    let run = |body: Value| server.send("POST", &of(&id, "/contexts/mine/run"), &body).json();
+    // A deadline that was heard leaves it alive, and one that was not has killed it: the exit is the same.
+    let heard = run(json!({ "code": "while True: pass", "timeoutMs": 200 }));
+    assert_eq!((&heard["exit"]["kind"], heard.get("contextLost")), (&json!("timed_out"), None), "{heard}");
+    let deaf = "import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass";
+    let deaf = run(json!({ "code": deaf, "timeoutMs": 200, "graceMs": 100 }));
+    assert_eq!(deaf["exit"]["kind"], "timed_out", "{deaf}");
+    let lost = "its run did not end when its time was up, so it was killed";
+    assert_eq!(deaf["contextLost"], lost, "{deaf}");
+    assert_eq!(server.send("POST", &of(&id, "/contexts/mine/restart"), &json!({})).status, 200);
+    let ended = run(json!({ "code": "import os; os._exit(0)" }));
+    assert_eq!(
+        (&ended["exitCode"], &ended["contextLost"]),
+        (&json!(0), &json!("its interpreter ended with code 0")),
+        "{ended}"
+    );
+}
+
+#[test]
+fn code_whose_context_is_lost_ends_with_that_error_and_no_other_end() {
+    let server = Server::new();
+    let id = server.create(json!({}));
+    let run = |code: &str| server.send("POST", &execd(&id, "/code"), &json!({ "code": code })).events();
+    let ends = |events: &[Value]| {
+        let is_end = |event: &&Value| event["type"] == "error" || event["type"] == "execution_complete";
+        events.iter().filter(is_end).cloned().collect::<Vec<_>>()
+    };
+    let lives = run("v = 1");
+    assert_eq!(ends(&lives)[0]["type"], "execution_complete", "{lives:?}");
+    let lost = run("import os; os._exit(0)");
+    let [end]: [Value; 1] = ends(&lost).try_into().unwrap();
+    assert_eq!(
+        (&end["error"]["ename"], &end["error"]["evalue"]),
+        (&json!("ContextLost"), &json!("its interpreter ended with code 0")),
+        "{lost:?}"
+    );
+    // The next one has a new context, as its caller knows by now.
+    let anew = run("v");
+    assert_eq!(ends(&anew)[0]["error"]["ename"], "NameError", "{anew:?}");
+}
+
+#[test]
 fn kernels_run_code_of_their_languages() {
     let dir = match glasshouse_tests::kernels::kernels() {
         Ok(dir) => dir.to_str().unwrap().to_owned(),
@@ -360,6 +407,18 @@ fn a_replay_names_the_first_step_that_went_another_way() {
     server.send("POST", &of(&recorded, "/tools/shell"), &json!({ "command": "echo tool" }));
     let again = replay(&json!({ "of": recorded })).json();
     assert_eq!((&again["same"], &again["steps"]), (&json!(true), &json!(1)), "{again}");
+    // What a reset undid is no step of it, so a step is named by its line, too.
+    for command in ["echo first", "echo second"] {
+        server.send("POST", &of(&recorded, "/exec"), &json!({ "command": command }));
+    }
+    assert_eq!(server.send("POST", &of(&recorded, "/reset"), &json!({})).status, 200);
+    server.send("POST", &of(&recorded, "/exec"), &json!({ "command": "cat /proc/sys/kernel/random/uuid" }));
+    let third = replay(&json!({ "of": recorded, "strictness": "strict" })).json();
+    assert_eq!((&third["steps"], &third["firstDivergence"]), (&json!(1), &json!(1)), "{third}");
+    let seq = third["divergences"][0]["seq"].as_u64().unwrap() as usize;
+    let record = server.get(&of(&recorded, "/trace")).text();
+    let line = record.lines().nth(seq - 1).unwrap();
+    assert!(line.contains("exec_started") && line.contains("random/uuid"), "{line}");
     replay(&json!({})).assert_error(400, "SANDBOX::INVALID_PARAMETER");
     replay(&json!({ "trajectory": 7 })).assert_error(400, "SANDBOX::INVALID_PARAMETER");
 }

@@ -266,6 +266,12 @@ fn files_are_touched_as_any_user_and_group() {
     assert_eq!((&found[0]["path"], &found[0]["owner"]), (&json!("/tmp/theirs/b"), &json!("1234")));
     assert_eq!(server.get(&of("/files/download?path=/tmp/theirs/b")).text(), "x z");
     // He may do what he may, and no more.
+    server.lines(&id, "echo kept > /tmp/roots");
+    let about = json!({ "path": "/tmp/roots" }).to_string();
+    let parts = form(&[("metadata", about.as_bytes()), ("file", b"taken")]);
+    let over = server.request("POST", &of("/files/upload"), &[FORM], &parts);
+    assert!(over.status >= 400, "{over:?}");
+    assert_eq!(server.lines(&id, "cat /tmp/roots; ls -A /tmp | grep -c '~$' || true"), ["kept", "0"]);
     let others = json!({ "/root/x": {} });
     server.send("POST", &of("/directories"), &others).assert_error(500, "RUNTIME_ERROR");
     server.get(&of("/files/download?path=/root/none")).assert_error(500, "RUNTIME_ERROR");
@@ -344,6 +350,11 @@ fn files_are_searched_for_by_name_and_texts_replaced() {
     let quiet = replace("", json!({ "/s/c.md": { "old": "y", "new": "z" } }));
     assert_eq!((quiet.status, quiet.header("content-length")), (200, Some("0")));
     replace("", json!({ "/s/c.md": { "old": "", "new": "z" } })).assert_error(400, "INVALID_REQUEST_BODY");
+    // What a file would become is bounded, too: a short request could be gigabytes.
+    server.lines(&id, "head -c 5000 /dev/zero | tr '\\0' a > /s/many");
+    let grown = replace("", json!({ "/s/many": { "old": "a", "new": "z".repeat(1 << 20) } }));
+    grown.assert_error(500, "RUNTIME_ERROR");
+    assert_eq!(server.lines(&id, "wc -c < /s/many"), ["5000"]);
     // Bytes need not be text, and the rest of them stays.
     write(&server, &id, "/s/latin", b"caf\xe9 = 1\n\0");
     let counts = replace("?verbose=true", json!({ "/s/latin": { "old": "= 1", "new": "= 22" } })).json();

@@ -195,7 +195,10 @@ fn a_box_is_paused_with_its_files_and_goes_on() {
 #[test]
 fn a_box_ends_with_its_entrypoint() {
     let server = Server::new();
-    for (line, state, how) in [("exit 0", "Terminated", "exit code 0"), ("exit 3", "Failed", "exit code 3")] {
+    for (line, state, how) in [
+        ("exit 0", "Terminated", "the entrypoint exited with code 0"),
+        ("exit 3", "Failed", "the entrypoint exited with code 3"),
+    ] {
         // It waits for us, so that nothing is over before it is looked at.
         let script = format!("until [ -e /tmp/go ]; do sleep 0.05; done; {line}");
         let id = server.create(json!({ "entrypoint": ["sh", "-c", script] }));
@@ -211,6 +214,27 @@ fn a_box_ends_with_its_entrypoint() {
         let resumed = server.request("POST", &format!("/v1/sandboxes/{id}/resume"), &[], b"");
         resumed.assert_error(409, "DOCKER::SANDBOX_NOT_PAUSED");
     }
+}
+
+#[test]
+fn variables_of_the_way_to_the_network_are_looked_at_and_go_nowhere() {
+    let server = Server::new();
+    let env = json!({ "OPENSANDBOX_EGRESS_LOG_LEVEL": "debug", "OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT": "true" });
+    let id = server.create(json!({ "env": env }));
+    let seen = server.lines(&id, "env | grep OPENSANDBOX_EGRESS");
+    assert_eq!(seen, ["OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT=true"]);
+    let refused = |asked: Value| {
+        let mut wanted = json!({ "image": { "uri": "host" } });
+        wanted.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        server.send("POST", "/v1/sandboxes", &wanted).assert_error(400, "SANDBOX::INVALID_PARAMETER");
+    };
+    let policy = json!({ "defaultAction": "allow" });
+    refused(json!({ "env": { "OPENSANDBOX_EGRESS_RULES": "x" } }));
+    refused(json!({ "env": { "OPENSANDBOX_EGRESS_RULES": "x" }, "networkPolicy": policy }));
+    let insecure = json!({ "OPENSANDBOX_EGRESS_MITMPROXY_SSL_INSECURE": "true" });
+    refused(json!({ "env": insecure, "credentialProxy": { "enabled": true } }));
+    let large = json!({ "image": { "uri": "host" }, "env": { "LARGE": "x".repeat(200_000) } });
+    server.send("POST", "/v1/sandboxes", &large).assert_error(400, "DOCKER::SANDBOX_START_FAILED");
 }
 
 #[test]
@@ -396,7 +420,7 @@ fn what_is_not_there_says_so_in_the_same_shape() {
     server.get("/v1/templates").assert_error(501, "SANDBOX::API_NOT_SUPPORTED");
     assert_eq!(server.get("/health").json(), json!({ "status": "healthy" }));
     assert_eq!(server.get("/version").json()["version"], "1.1.1");
-    assert_eq!(server.get("/ready").json()["boxes"], 0);
+    assert_eq!(server.get("/ready").json()["status"], "ready");
     let event = json!({ "eventType": "sandbox.create", "createDurationMs": 1, "success": true });
     assert_eq!(server.send("POST", "/v1/metrics/events", &event).status, 204);
     let other = json!({ "eventType": "sandbox.sing", "createDurationMs": 1, "success": true });

@@ -8,10 +8,14 @@ mod deploy;
 mod events;
 mod extensions;
 mod files;
+#[allow(dead_code, reason = "the suite of states uses all of it")]
+#[path = "../state/forge.rs"]
+mod forge;
 mod gone;
 mod lifecycle;
 mod mcp;
 mod proxy;
+mod repositories;
 mod restart;
 mod sdk;
 mod socket;

@@ -101,6 +101,62 @@ fn a_session_reaches_its_own_boxes_and_no_others() {
 }
 
 #[test]
+fn what_is_of_another_kind_than_a_tool_wants_is_refused() {
+    let house = House::new(Mode::all()[0]);
+    let mut session = Session::new(&house);
+    let id = session.create();
+    for (name, arguments, about) in [
+        ("create_sandbox", json!({ "image": 5 }), "image has to be of the type string"),
+        ("create_sandbox", json!({ "bogus": "x" }), "no parameter \"bogus\""),
+        ("run_code", json!({ "sandbox_id": id, "code": "1", "restart": "yes" }), "restart has to be"),
+        ("sandbox_snapshot", json!({ "sandbox_id": id, "label": 5 }), "label has to be"),
+    ] {
+        let result =
+            session.ask("tools/call", json!({ "name": name, "arguments": arguments }))["result"].clone();
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(result["isError"] == true && text.contains(about), "{name}: {result}");
+    }
+    assert_eq!(boxes(&house).as_array().unwrap().len(), 1);
+    drop(session.to);
+    session.child.wait().unwrap();
+}
+
+#[test]
+fn a_call_that_is_cancelled_ends_what_it_began() {
+    let house = House::new(Mode::all()[0]);
+    let mut session = Session::new(&house);
+    let id = session.create();
+    let code = "import time\nopen('began', 'w').close()\ntime.sleep(1000)";
+    session.call("run_code", json!({ "sandbox_id": id, "code": "x = 6" }));
+    for (name, arguments) in [
+        ("shell", json!({ "command": "touch began; exec sleep 1000" })),
+        ("run_code", json!({ "code": code })),
+    ] {
+        let mut arguments = arguments;
+        arguments["sandbox_id"] = json!(id);
+        session.calls += 1;
+        let call = session.calls;
+        session.say(&json!({ "jsonrpc": "2.0", "id": call, "method": "tools/call",
+            "params": { "name": name, "arguments": arguments } }));
+        while house.run(&["exec", &id, "--", "rm", "began"]).0 != 0 {}
+        session.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": call } }));
+        while house.run(&["exec", &id, "--shell", "--", "! pgrep -x sleep"]).0 != 0 {}
+    }
+    // What the context remembers is still there, and it is free as soon as it has heard.
+    let run = json!({ "name": "run_code", "arguments": { "sandbox_id": id, "code": "x * 7" } });
+    let told = loop {
+        let result = session.ask("tools/call", run.clone())["result"].clone();
+        match result["content"][0]["text"].as_str().unwrap() {
+            busy if busy.contains("busy") => {}
+            told => break serde_json::from_str::<Value>(told).unwrap(),
+        }
+    };
+    assert_eq!(told["results"][0]["data"]["text/plain"], "42", "{told}");
+    drop(session.to);
+    session.child.wait().unwrap();
+}
+
+#[test]
 fn what_a_program_writes_is_a_string_of_an_answer() {
     let house = House::new(Mode::all()[0]);
     let mut session = Session::new(&house);

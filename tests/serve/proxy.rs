@@ -26,7 +26,8 @@ class Mirror(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         told = (self.requestline + "\n" + str(self.headers)).encode() + body
         self.send_response(302 if "away" in self.path else 200)
-        self.send_header("location", "/elsewhere?x=1")
+        self.send_header("location", ("http://" + self.headers["host"] if "whole" in self.path else "") + "/elsewhere?x=1")
+        self.send_header("nel", "{}")
         self.send_header("set-cookie", "a=b")
         self.send_header("x-own", "yes")
         self.send_header("content-length", str(len(told)))
@@ -76,6 +77,11 @@ fn requests_reach_what_listens_and_their_keys_do_not() {
     }
     let away = send("GET", &port(id, "/away"), &[], b"");
     assert_eq!((away.status, away.header("location")), (302, Some(port(id, "/elsewhere?x=1").as_str())));
+    let whole = send("GET", &port(id, "/whole/away"), &[], b"");
+    assert_eq!(
+        (whole.header("location"), whole.header("nel")),
+        (Some(port(id, "/elsewhere?x=1").as_str()), None)
+    );
     let nested = execd(id, "/proxy/8000/x");
     assert!(send("GET", &nested, &[], b"").text().starts_with("GET /x HTTP/1.1\n"));
     // Without the key, with the token of the endpoint.

@@ -86,6 +86,16 @@ fn keys_are_made_listed_and_revoked_while_a_server_runs() {
     assert_eq!(server.get("/health").status, 200);
 }
 
+#[test]
+fn a_door_that_a_key_has_shut_stays_shut() {
+    let server = Server::new();
+    assert_eq!(server.get("/v1/sandboxes").status, 200);
+    key(&server.house, &["only", "--operator"]);
+    server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+    assert_eq!(server.house.run(&["key", "revoke", "only"]).0, 0);
+    server.get("/v1/sandboxes").assert_error(401, "MISSING_API_KEY");
+}
+
 /// All that can be done to a box.
 const OF_A_BOX: [(&str, &str); 23] = [
     ("GET", ""),

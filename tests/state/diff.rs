@@ -133,3 +133,25 @@ fn the_tar_is_what_was_done() {
         assert!(stage.refused(&["diff", &stage.id, "--tar", "-"]).contains(".wh."));
     }
 }
+
+#[test]
+fn a_patch_fits_a_text_with_carriage_returns_in_its_lines() {
+    for stage in Stage::each(&[]) {
+        stage.sh("printf 'a\\rb\\nc\\n' > f; printf 'x\\n' > g");
+        let before = stage.snapshot();
+        let old = ["f", "g"].map(|name| stage.sh(&format!("base64 {name}")));
+        stage.sh("printf 'a\\rB\\nc\\n' > f; printf 'x\\r' > g");
+        let new = ["f", "g"].map(|name| stage.sh(&format!("base64 {name}")));
+        let changes = stage.json(&["diff", &before, &stage.id, "--content"])["changes"].clone();
+        for (n, (old, new)) in old.iter().zip(&new).enumerate() {
+            let dir = tempfile::tempdir().expect("there is room");
+            let patch = changes[n]["content"]["diff"].as_str().expect("it is a text");
+            let patch = format!("--- a/f\n+++ b/f\n{patch}");
+            std::fs::write(dir.path().join("patch"), &patch).expect("it is ours");
+            let line = format!("echo {old} | base64 -d > f; patch --binary -s f patch; base64 f");
+            let output = Command::new("sh").args(["-c", &line]).current_dir(dir.path()).output();
+            let output = output.expect("a shell");
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), new, "{patch:?}: {output:?}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! user, by the program, as users do it.
 
 mod chains;
+mod compared;
 mod crash;
 mod diff;
 mod digest;

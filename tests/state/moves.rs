@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use glasshouse_tests::{Mode, ORDINARY, is_root};
+use glasshouse_tests::{Mode, ORDINARY, is_root, skip};
 
 use crate::stage::Stage;
 
@@ -286,5 +286,81 @@ fn a_file_that_was_changed_is_refused_and_leaves_nothing() {
 fn give(stage: &Stage, path: &str) {
     if stage.house.mode == Mode::Rootless && is_root() {
         std::os::unix::fs::chown(path, Some(ORDINARY), Some(ORDINARY)).expect("root may give a file away");
+    }
+}
+
+/// A file with more attributes than images have, a tree that is deeper, and a path that is longer than the kernel takes at once.
+const WIDE: &str = "import os
+open('many', 'w').close()
+for n in range(70): os.setxattr('many', f'user.{n:02}', b'x')
+for n in range(600):
+    os.mkdir(f'directory-{n}')
+    os.chdir(f'directory-{n}')
+open('deepest', 'w').write('here')
+";
+
+#[test]
+fn all_that_a_box_can_write_travels() {
+    for stage in Stage::each(&[]) {
+        stage.python(&stage.id, WIDE);
+        let snapshot = stage.snapshot();
+        for flat in [false, true] {
+            let file = stage.house.path().join("home/state").display().to_string();
+            let args = ["export", &snapshot, "-o", &file, "--flat"];
+            stage.ok(&args[..if flat { 5 } else { 4 }]);
+            let told = stage.json(&["import", &file]);
+            assert_eq!(told["exact"], true, "{:?}: {told}", stage.house.mode);
+            assert_eq!(stage.ok(&["diff", &snapshot, told["id"].as_str().expect("an id")]), "");
+        }
+    }
+}
+
+/// Gives the box's own user a right to a file by a list, as `setfacl` does.
+const LISTED: &str = "import os, struct
+open('plain', 'w').close()
+open('listed', 'w').close()
+entries = [(1, 6, -1), (2, 4, os.getuid()), (4, 4, -1), (16, 4, -1), (32, 0, -1)]
+value = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', t, p, i & 0xffffffff) for t, p, i in entries)
+try: os.setxattr('listed', 'system.posix_acl_access', value); print('set')
+except OSError as e: print(e)
+";
+
+#[test]
+fn attributes_that_are_left_out_are_told_and_no_exact_copy_is_claimed() {
+    for stage in Stage::each(&[]) {
+        let said = stage.python(&stage.id, LISTED);
+        if said != "set" {
+            skip("acl", &format!("{:?}: {said}", stage.house.mode));
+            continue;
+        }
+        let snapshot = stage.snapshot();
+        let file = stage.house.path().join("home/state").display().to_string();
+        let (code, _, err) = stage.house.run(&["export", &snapshot, "-o", &file]);
+        assert!(
+            code == 0 && err.contains("lists") && err.contains("1 file"),
+            "{:?}: {err}",
+            stage.house.mode
+        );
+        assert_eq!(stage.json(&["export", &snapshot, "-o", &file])["attributes_left_out"], 1);
+        let told = stage.json(&["import", &file]);
+        assert_eq!(told["exact"], false, "{:?}: {told}", stage.house.mode);
+        let (_, _, err) = stage.house.run(&["import", &file]);
+        assert!(err.contains("access control lists"), "{err}");
+        // Without any, nothing is said.
+        stage.sh("rm listed");
+        let snapshot = stage.snapshot();
+        let told = stage.json(&["export", &snapshot, "-o", &file, "--flat"]);
+        assert_eq!(told["attributes_left_out"], 0, "{:?}: {told}", stage.house.mode);
+        assert_eq!(stage.json(&["import", &file])["exact"], true);
+    }
+}
+
+#[test]
+fn an_image_of_a_snapshot_has_no_digest_of_a_registry() {
+    for stage in Stage::each(&[]) {
+        let snapshot = stage.snapshot();
+        let name = format!("foo@sha256:{}", "0".repeat(64));
+        let sentence = stage.refused(&["commit", &snapshot, "-t", &name]);
+        assert!(sentence.contains("has no such digest"), "{sentence}");
     }
 }

@@ -306,3 +306,16 @@ fn a_chain_of_processes_that_fork_and_end_is_caught() {
         }
     }
 }
+
+#[test]
+fn what_it_threw_away_is_gone_when_it_is_done() {
+    for stage in Stage::each(&[]) {
+        let trash = stage.house.home().join("trash");
+        let left = || std::fs::read_dir(&trash).map_or(0, Iterator::count);
+        for args in [&["reset", &stage.id][..], &["reset", &stage.id, "--verify"]] {
+            stage.sh("head -c 20000000 /dev/zero > big");
+            stage.ok(args);
+            assert_eq!(left(), 0, "{:?}: {args:?}", stage.house.mode);
+        }
+    }
+}

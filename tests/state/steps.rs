@@ -217,6 +217,37 @@ fn secrets_that_a_step_writes_to_files_are_on_no_record() {
 }
 
 #[test]
+fn parts_of_a_secret_where_a_tool_cuts_are_on_no_record() {
+    const SECRET: &str = "Qv7xT2mK9pLr4Wz8Yb3Nc6Hd1Jf5Gs0Ea-Uo_iXq7Rt2Vw9B";
+    let token = format!("TOK={SECRET}");
+    for stage in Stage::each(&["--record", "steps", "--env", &token]) {
+        let call = |tool: &str, params: Value| {
+            stage.ok(&["exec", &stage.id, "--tool", tool, "--params", &params.to_string()]);
+        };
+        let fill = |count: usize| format!("head -c {count} /dev/zero | tr '\\0' x");
+        let line = format!(
+            "{}; printf %s $TOK; {}; printf %s $TOK; {}",
+            fill(131_050),
+            fill(400_000),
+            fill(131_045)
+        );
+        call("shell", serde_json::json!({ "command": line }));
+        stage.sh(&format!("({}; echo; {}; echo $TOK) > a", fill(100), fill(262_009)));
+        call("file_read", serde_json::json!({ "path": "a" }));
+        stage.sh(&format!("({}; printf %s $TOK; {}) > b", fill(980), fill(500)));
+        call("search", serde_json::json!({ "pattern": "x", "path": "b" }));
+        let home = stage.house.home();
+        for (dir, part) in ["traces", "blobs"]
+            .iter()
+            .flat_map(|dir| SECRET.as_bytes().windows(8).step_by(4).map(move |part| (dir, part)))
+        {
+            let found = grep(&home.join(dir), part);
+            assert!(found.is_empty(), "{:?}: {}: {found:?}", stage.house.mode, String::from_utf8_lossy(part));
+        }
+    }
+}
+
+#[test]
 fn what_matches_a_pattern_is_on_no_record() {
     const SECRET: &str = "corp-4711-0815";
     let options = [

@@ -3,12 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use glasshouse_linux::process;
+use glasshouse_linux::rustix::process::Signal;
 use glasshouse_tests::{House, Mode, ORDINARY, crash_rounds, is_root};
 use serde_json::Value;
 
@@ -22,6 +25,10 @@ const ROUNDS: usize = 45;
 const DEEP: usize = 15;
 /// Files of the root that boxes are made from.
 const FILES: usize = 150;
+/// Files that take a while to remove.
+const LITTER_FILES: usize = 50_000;
+/// How long a list of no boxes may take on a busy machine.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 const LARGE_BYTES: usize = 2 << 20;
 
 /// What is killed.
@@ -414,5 +421,57 @@ fn what_is_on_its_way_out_already_is_no_hindrance() {
         assert!(!names(&store.path("layers")).contains(&layer), "{mode:?}");
         store.stage.ok(&["gc"]);
         assert_eq!(names(&store.path("trash")), [""; 0], "{mode:?}");
+    }
+}
+
+/// A tree on its way out that takes a while to remove.
+fn litter(house: &House) -> PathBuf {
+    assert_eq!(house.run(&["list"]).0, 0, "{:?}: a home can be made", house.mode);
+    let tree = house.home().join("trash/left");
+    std::fs::create_dir(&tree).expect("the home is ours");
+    for n in 0..LITTER_FILES {
+        std::fs::write(tree.join(n.to_string()), "").expect("the home is ours");
+    }
+    give(house.mode, &tree);
+    tree
+}
+
+/// Somebody who cleans up.
+fn cleaner(house: &House) -> Child {
+    let silent = house.glass(&["gc"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    silent.expect("the program can be started")
+}
+
+#[test]
+fn who_stands_still_while_he_empties_the_trash_holds_up_nobody() {
+    for mode in Mode::all() {
+        let house = House::new(mode);
+        let tree = litter(&house);
+        let mut gc = cleaner(&house);
+        let pidfd = process::open(gc.id() as i32).expect("it is our child");
+        while names(&tree).len() == LITTER_FILES {}
+        process::signal(pidfd.as_fd(), Signal::STOP.as_raw()).expect("it is ours to stop");
+        assert_ne!(names(&tree), [""; 0], "{mode:?}: it was to be stopped in the middle");
+        let mut list = house.glass(&["list"]).stdout(Stdio::null()).spawn().expect("it can be started");
+        let other = process::open(list.id() as i32).expect("it is our child");
+        let answered = process::wait_end(other.as_fd(), ANSWER_MAX).expect("it can be waited for");
+        let _ = (gc.kill(), list.kill());
+        let _ = (gc.wait(), list.wait());
+        assert!(answered, "{mode:?}: who lists boxes waits for who empties the trash");
+        // It was killed in the middle: the next one goes on.
+        assert_eq!(house.run(&["gc"]).0, 0, "{mode:?}");
+        assert_eq!(names(&house.home().join("trash")), [""; 0], "{mode:?}");
+    }
+}
+
+#[test]
+fn two_who_empty_the_trash_at_once_both_succeed() {
+    for mode in Mode::all() {
+        let house = House::new(mode);
+        litter(&house);
+        for mut gc in [cleaner(&house), cleaner(&house)] {
+            assert!(gc.wait().expect("it can be waited for").success(), "{mode:?}");
+        }
+        assert_eq!(names(&house.home().join("trash")), [""; 0], "{mode:?}");
     }
 }

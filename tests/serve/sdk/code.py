@@ -84,6 +84,9 @@ async def python(codes):
     found = {known.id for known in await codes.list_contexts("python")}
     assert {context.id, other.id} <= found, found
     assert (await codes.get_context(other.id)).language == "python"
+    # One that is lost says so, whatever its interpreter ended with.
+    lost = await codes.run("import os; os._exit(0)", context=other)
+    assert (lost.error.name, lost.error.value) == ("ContextLost", "its interpreter ended with code 0"), lost
     await codes.delete_context(other.id)
     await refused(codes.get_context(other.id))
     await codes.delete_contexts("python")
