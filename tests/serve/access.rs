@@ -211,11 +211,21 @@ fn the_document_tells_of_every_box_that_a_path_names_and_of_errors() {
             if path.contains("/proxy/{port}") || path == "/mcp" {
                 continue;
             }
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                let schema = &answer["content"]["application/json"]["schema"];
+                let told = schema.is_null() || !schema["$ref"].is_null() || !schema["type"].is_null();
+                assert!(told, "{method} {path} {status}: {schema} tells no fields");
+            }
             let error = &operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"];
             assert_eq!(*error, "#/components/schemas/ErrorResponse", "{method} {path}");
         }
     }
     assert!(operations > 70 && document["components"]["schemas"]["ErrorResponse"].is_object());
+    assert_eq!(document["components"]["securitySchemes"]["key"]["name"], "OPEN-SANDBOX-API-KEY");
+    assert_eq!(
+        document["components"]["schemas"]["DiffChange"]["properties"]["pathBase64"]["type"][0],
+        "string"
+    );
     for path in [
         "/v1/events",
         "/v1/batch",

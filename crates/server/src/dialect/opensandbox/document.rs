@@ -60,6 +60,14 @@ pub(super) fn add_open_ended(document: &mut Value, mcp: bool) {
 
 /// Says what holds for all: what a path names, the one shape of errors, and a name of its own for each operation.
 pub(super) fn complete(document: &mut Value) {
+    let header = |name: &str, about: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": about });
+    document["components"]["securitySchemes"] = json!({
+        "key": header("OPEN-SANDBOX-API-KEY", "A key of `glass key add` or of `--key-file`"),
+        "bearer": { "type": "http", "scheme": "bearer", "description": "The same key" },
+        "endpoint": header("OPENSANDBOX-SECURE-ACCESS", "What an endpoint's answer names, for ports of that one box"),
+    });
+    // On this machine's own address no key is wanted unless there is one: the empty requirement.
+    document["security"] = json!([{}, { "key": [] }, { "bearer": [] }, { "endpoint": [] }]);
     let error = |about: &str| {
         let schema = json!({ "$ref": "#/components/schemas/ErrorResponse" });
         json!({ "description": about, "content": { "application/json": { "schema": schema } } })

@@ -39,7 +39,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use glasshouse_sandbox::{SandboxState, Sandboxes};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -240,31 +242,47 @@ fn about() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(metrics))
 }
 
+/// How the server is.
+#[derive(Debug, Serialize, ToSchema)]
+struct StatusResponse {
+    /// `healthy` or `ready`.
+    status: &'static str,
+}
+
+/// Which versions there are.
+#[derive(Debug, Serialize, ToSchema)]
+struct VersionResponse {
+    /// Of OpenSandbox's protocol.
+    version: &'static str,
+    /// Of this program.
+    glasshouse: &'static str,
+}
+
 /// The server is there
-#[utoipa::path(get, path = "/health", tag = "server", responses((status = 200, description = "It is", body = Value)))]
-async fn health() -> Json<Value> {
-    Json(json!({ "status": "healthy" }))
+#[utoipa::path(get, path = "/health", tag = "server", responses((status = 200, description = "It is", body = StatusResponse)))]
+async fn health() -> Json<StatusResponse> {
+    Json(StatusResponse { status: "healthy" })
 }
 
 /// The server can reach its boxes
 #[utoipa::path(get, path = "/ready", tag = "server", responses(
-    (status = 200, description = "It can", body = Value),
+    (status = 200, description = "It can", body = StatusResponse),
     (status = 503, description = "It cannot", body = model::ErrorResponse),
 ))]
-async fn ready(State(service): Shared) -> std::result::Result<Json<Value>, Fault> {
+async fn ready(State(service): Shared) -> std::result::Result<Json<StatusResponse>, Fault> {
     service
         .house
         .list()
         .await
         .map_err(|e| Fault::new(StatusCode::SERVICE_UNAVAILABLE, "SANDBOX::INTERNAL_ERROR", e.to_string()))?;
     // How many there are is nothing for those who have shown no key.
-    Ok(Json(json!({ "status": "ready" })))
+    Ok(Json(StatusResponse { status: "ready" }))
 }
 
 /// Which protocol is spoken, and by what
-#[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, description = "Versions", body = Value)))]
-async fn version() -> Json<Value> {
-    Json(json!({ "version": PROTOCOL, "glasshouse": env!("CARGO_PKG_VERSION") }))
+#[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, description = "Versions", body = VersionResponse)))]
+async fn version() -> Json<VersionResponse> {
+    Json(VersionResponse { version: PROTOCOL, glasshouse: env!("CARGO_PKG_VERSION") })
 }
 
 /// What is counted, for Prometheus

@@ -31,7 +31,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use glasshouse_sandbox::{Error, ErrorKind, Sandbox};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -133,11 +134,19 @@ async fn ready(_: Here) -> Empty {
     Empty
 }
 
+/// What is said of sandboxes in a sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+struct NestingResponse {
+    available: bool,
+    /// Why not.
+    message: &'static str,
+}
+
 /// Whether there are sandboxes in this sandbox
 #[utoipa::path(get, path = "/v1/isolated/capabilities", tag = "execution",
-    responses((status = 200, description = "There are not", body = Value)))]
-async fn capabilities(_: Here) -> Json<Value> {
-    Json(json!({ "available": false, "message": NOT_NESTED }))
+    responses((status = 200, description = "There are not", body = NestingResponse)))]
+async fn capabilities(_: Here) -> Json<NestingResponse> {
+    Json(NestingResponse { available: false, message: NOT_NESTED })
 }
 
 const NOT_NESTED: &str = "this server's sandboxes hold no others; make another sandbox";

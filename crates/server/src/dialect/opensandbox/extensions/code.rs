@@ -9,7 +9,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use glasshouse_sandbox::{CodeSpec, ContextInfo, ContextSpec, Error, ErrorKind, Language, Tongue, Warm};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -75,6 +75,12 @@ struct ContextResponse {
     cold: Option<String>,
 }
 
+/// The contexts of a box.
+#[derive(Debug, Serialize, ToSchema)]
+struct ContextsResponse {
+    contexts: Vec<ContextResponse>,
+}
+
 /// What to run in a context.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -137,12 +143,12 @@ fn unfit(error: Error) -> Fault {
 
 /// List the contexts of a box
 #[utoipa::path(get, path = "/sandboxes/{id}/contexts", tag = "extensions", params(("id" = String, Path)), responses(
-    (status = 200, description = "`contexts`, those that were lost included", body = Value),
+    (status = 200, description = "`contexts`, those that were lost included", body = ContextsResponse),
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
-async fn list_contexts(Here(room): Here) -> Answer<Json<Value>> {
-    let contexts = room.sandbox.contexts().await?.into_iter().map(ContextResponse::from);
-    Ok(Json(json!({ "contexts": contexts.collect::<Vec<_>>() })))
+async fn list_contexts(Here(room): Here) -> Answer<Json<ContextsResponse>> {
+    let contexts = room.sandbox.contexts().await?.into_iter().map(ContextResponse::from).collect();
+    Ok(Json(ContextsResponse { contexts }))
 }
 
 /// Make a context

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use glasshouse_sandbox::{ReplayOptions, Replayed};
 use glasshouse_trace::trajectory::{Divergence, Strictness, Trajectory, read_one};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -42,12 +42,63 @@ struct ReplayRequest {
     keep_going: Option<bool>,
 }
 
+/// What came of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ReplayResponse {
+    /// Whether every step that was done went the same way.
+    same: bool,
+    /// Steps of the trajectory.
+    steps: usize,
+    /// Steps that were done.
+    done: usize,
+    /// The number of the first step that went another way.
+    first_divergence: Option<u64>,
+    divergences: Vec<DivergedStep>,
+    /// What was recorded and could not be compared, or the other way round, in words.
+    notes: Vec<String>,
+    /// Noise that was overlooked.
+    ignored: Vec<IgnoredNoise>,
+}
+
+/// A step that went another way.
+#[derive(Debug, Serialize, ToSchema)]
+struct DivergedStep {
+    step: u64,
+    /// The line of the record at which the step began. Its number counts only what led to where the box is.
+    seq: Option<u64>,
+    differences: Vec<StepDifference>,
+    /// How many further differences there are.
+    untold: u64,
+}
+
+/// One thing that differs.
+#[derive(Debug, Serialize, ToSchema)]
+struct StepDifference {
+    /// `output`, `exit`, `files` or `processes`.
+    what: String,
+    /// Which file, for files.
+    path: Option<String>,
+    expected: String,
+    actual: String,
+    /// Both texts side by side, without their noise.
+    diff: Option<String>,
+}
+
+/// Noise that was overlooked, by the rule that says so.
+#[derive(Debug, Serialize, ToSchema)]
+struct IgnoredNoise {
+    rule: String,
+    /// In how many places the two sides differ by it.
+    count: u64,
+}
+
 /// Do the steps of a trajectory again in a box
 ///
 /// In the box as it is; `reset` before, or a fork, gives it a clean one. Names the first step that went another way.
 #[utoipa::path(post, path = "/sandboxes/{id}/replay", tag = "extensions", params(("id" = String, Path)),
     request_body = ReplayRequest, responses(
-    (status = 200, description = "`same`, `steps`, `done`, `firstDivergence`, `divergences`", body = Value),
+    (status = 200, description = "`same`, `steps`, `done`, `firstDivergence`, `divergences`", body = ReplayResponse),
     (status = 400, description = "That is no trajectory", body = ErrorResponse),
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
@@ -56,7 +107,7 @@ async fn replay(
     caller: Caller,
     Here(room): Here,
     Body(request): Body<ReplayRequest>,
-) -> Answer<Json<Value>> {
+) -> Answer<Json<ReplayResponse>> {
     if let Some(of) = &request.of
         && !may_see_box(&service, &caller, of).await
     {
@@ -76,7 +127,7 @@ async fn replay(
     let keep_going = request.keep_going.unwrap_or(false);
     let options = ReplayOptions { until: request.until, strictness, keep_going };
     let replay = service.house.replay(&room.sandbox, &trajectory, options).await?;
-    Ok(Json(told(&replay.run(|_| ()).await?, &lines)))
+    Ok(Json(told(replay.run(|_| ()).await?, &lines)))
 }
 
 /// What to do again; of a record, with the lines at which its steps began.
@@ -95,29 +146,33 @@ fn trajectory(service: &Service, request: &ReplayRequest) -> Answer<(Trajectory,
     }
 }
 
-fn told(replayed: &Replayed, lines: &[u64]) -> Value {
-    let seq = |one: &Divergence| lines.get((one.step as usize).checked_sub(1)?).copied();
-    let divergences: Vec<Value> = replayed.divergences.iter().map(|one| divergence(one, seq(one))).collect();
-    json!({
-        "same": replayed.is_same(), "steps": replayed.total, "done": replayed.done,
-        "firstDivergence": replayed.divergences.first().map(|first| first.step),
-        "divergences": divergences, "notes": replayed.notes,
-        "ignored": replayed.ignored.iter().map(|ignored| json!({
-            "rule": ignored.rule, "count": ignored.count,
-        })).collect::<Vec<_>>(),
-    })
+fn told(replayed: Replayed, lines: &[u64]) -> ReplayResponse {
+    let seq = |step: u64| lines.get((step as usize).checked_sub(1)?).copied();
+    let ignored =
+        replayed.ignored.iter().map(|one| IgnoredNoise { rule: one.rule.clone(), count: one.count });
+    ReplayResponse {
+        same: replayed.is_same(),
+        steps: replayed.total,
+        done: replayed.done,
+        first_divergence: replayed.divergences.first().map(|first| first.step),
+        ignored: ignored.collect(),
+        notes: replayed.notes,
+        divergences: replayed.divergences.into_iter().map(|one| diverged(one, seq)).collect(),
+    }
 }
 
-/// `seq`: the line of the record at which the step began. Its number counts only what led to where the box is.
-fn divergence(divergence: &Divergence, seq: Option<u64>) -> Value {
-    let differences = divergence.differences.iter().map(|difference| {
-        json!({
-            "what": difference.what.name(), "path": difference.path, "expected": difference.expected,
-            "actual": difference.actual, "diff": difference.diff,
-        })
+fn diverged(one: Divergence, seq: impl Fn(u64) -> Option<u64>) -> DivergedStep {
+    let differences = one.differences.into_iter().map(|one| StepDifference {
+        what: one.what.name().to_owned(),
+        path: one.path,
+        expected: one.expected,
+        actual: one.actual,
+        diff: one.diff,
     });
-    json!({
-        "step": divergence.step, "seq": seq, "differences": differences.collect::<Vec<_>>(),
-        "untold": divergence.untold,
-    })
+    DivergedStep {
+        step: one.step,
+        seq: seq(one.step),
+        differences: differences.collect(),
+        untold: one.untold,
+    }
 }

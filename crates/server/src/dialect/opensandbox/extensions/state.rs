@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glasshouse_sandbox::{Content, DiffOptions, Difference, Limits, SandboxInfo, Thing};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -45,6 +44,76 @@ struct ForkRequest {
 #[derive(Debug, Serialize, ToSchema)]
 struct ForkResponse {
     items: Vec<Sandbox>,
+}
+
+/// What differs between two states.
+#[derive(Debug, Serialize, ToSchema)]
+struct DiffResponse {
+    from: String,
+    to: String,
+    /// Something changed while it was read.
+    racy: bool,
+    /// By path: a directory comes before what is in it.
+    changes: Vec<DiffChange>,
+}
+
+/// A path that differs.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct DiffChange {
+    /// `added`, `removed` or `changed`.
+    change: &'static str,
+    /// What about it differs, if something was there and is: `kind`, `content`, `target`, `mode`, `owner`, `xattrs`.
+    what: Vec<&'static str>,
+    path: String,
+    /// Its bytes, if they are no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_base64: Option<String>,
+    /// What was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<DiffEntry>,
+    /// What is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<DiffEntry>,
+    /// What differs in what a file holds, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<DiffContent>,
+}
+
+/// Something in a tree.
+#[derive(Debug, Serialize, ToSchema)]
+struct DiffEntry {
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char-device` or `block-device`.
+    kind: &'static str,
+    /// Octal.
+    mode: String,
+    uid: u32,
+    gid: u32,
+    bytes: u64,
+}
+
+/// What differs in what a file holds: one of these.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct DiffContent {
+    /// The lines, as a unified diff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<String>,
+    /// It is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary: Option<bool>,
+    /// There is too much of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    too_large: Option<bool>,
+}
+
+/// One number for all files.
+#[derive(Debug, Serialize, ToSchema)]
+struct DigestResponse {
+    id: String,
+    digest: String,
+    /// Something changed while it was read.
+    racy: bool,
 }
 
 /// What to go back to.
@@ -146,7 +215,7 @@ async fn put_back(service: &Arc<Service>, id: &str, snapshot: Option<&str>) -> A
     ("against" = Option<String>, Query, description = "A snapshot or a box; what it began with without a word"),
     ("content" = Option<bool>, Query, description = "With the lines that differ"),
 ), responses(
-    (status = 200, description = "`changes`, by path", body = Value),
+    (status = 200, description = "`changes`, by path", body = DiffResponse),
     (status = 404, description = "There is no such box or snapshot", body = ErrorResponse),
 ))]
 async fn diff(
@@ -154,7 +223,7 @@ async fn diff(
     caller: Caller,
     Path(id): Path<String>,
     query: Query,
-) -> Answer<Json<Value>> {
+) -> Answer<Json<DiffResponse>> {
     service.rooms.info(&id).await?;
     let against = query.get("against").filter(|against| !against.is_empty());
     if let Some(against) = against
@@ -164,48 +233,57 @@ async fn diff(
     }
     let options = DiffOptions { content: query.get("content").is_some_and(|word| word == "true") };
     let diff = service.house.diff(&id, against, options).await.map_err(|e| Fault::of_box(&id, e))?;
-    let changes: Vec<Value> = diff.changes.iter().map(change).collect();
-    Ok(Json(json!({ "from": diff.from, "to": diff.to, "racy": diff.racy, "changes": changes })))
+    let changes = diff.changes.into_iter().map(DiffChange::from).collect();
+    Ok(Json(DiffResponse { from: diff.from, to: diff.to, racy: diff.racy, changes }))
 }
 
-fn change(change: &Difference) -> Value {
-    let kind = match (&change.from, &change.to) {
-        (None, _) => "added",
-        (_, None) => "removed",
-        _ => "changed",
-    };
-    let mut told =
-        Map::from_iter([("change".to_owned(), json!(kind)), ("what".to_owned(), json!(change.what))]);
-    told.insert("path".to_owned(), String::from_utf8_lossy(&change.path).into());
-    if std::str::from_utf8(&change.path).is_err() {
-        told.insert("pathBase64".to_owned(), STANDARD.encode(&change.path).into());
+impl From<Difference> for DiffChange {
+    fn from(one: Difference) -> DiffChange {
+        let change = match (&one.from, &one.to) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            _ => "changed",
+        };
+        let path = String::from_utf8_lossy(&one.path).into_owned();
+        let path_base64 = std::str::from_utf8(&one.path).err().map(|_| STANDARD.encode(&one.path));
+        let (from, to) = (one.from.map(DiffEntry::from), one.to.map(DiffEntry::from));
+        DiffChange {
+            change,
+            what: one.what,
+            path,
+            path_base64,
+            from,
+            to,
+            content: one.content.map(DiffContent::from),
+        }
     }
-    for (side, thing) in [("from", &change.from), ("to", &change.to)] {
-        told.extend(thing.as_ref().map(|thing| (side.to_owned(), describe(thing))));
-    }
-    let content = change.content.as_ref().map(|content| match content {
-        Content::Text(text) => json!({ "diff": text }),
-        Content::Binary => json!({ "binary": true }),
-        Content::TooLarge => json!({ "tooLarge": true }),
-    });
-    told.extend(content.map(|content| ("content".to_owned(), content)));
-    Value::Object(told)
 }
 
-fn describe(thing: &Thing) -> Value {
-    let Thing { kind, mode, uid, gid, bytes } = thing;
-    json!({ "kind": kind, "mode": format!("{mode:o}"), "uid": uid, "gid": gid, "bytes": bytes })
+impl From<Thing> for DiffEntry {
+    fn from(Thing { kind, mode, uid, gid, bytes }: Thing) -> DiffEntry {
+        DiffEntry { kind, mode: format!("{mode:o}"), uid, gid, bytes }
+    }
+}
+
+impl From<Content> for DiffContent {
+    fn from(content: Content) -> DiffContent {
+        match content {
+            Content::Text(text) => DiffContent { diff: Some(text), ..DiffContent::default() },
+            Content::Binary => DiffContent { binary: Some(true), ..DiffContent::default() },
+            Content::TooLarge => DiffContent { too_large: Some(true), ..DiffContent::default() },
+        }
+    }
 }
 
 /// One number for all files of a box
 ///
 /// The same files give the same number, however they came to be there.
 #[utoipa::path(get, path = "/sandboxes/{id}/digest", tag = "extensions", params(("id" = String, Path)), responses(
-    (status = 200, description = "`digest`; `racy` if something changed while it was read", body = Value),
+    (status = 200, description = "`digest`; `racy` if something changed while it was read", body = DigestResponse),
     (status = 404, description = "There is no such box", body = ErrorResponse),
 ))]
-async fn digest(State(service): Shared, Path(id): Path<String>) -> Answer<Json<Value>> {
+async fn digest(State(service): Shared, Path(id): Path<String>) -> Answer<Json<DigestResponse>> {
     service.rooms.info(&id).await?;
     let digest = service.house.digest(&id).await.map_err(|e| Fault::of_box(&id, e))?;
-    Ok(Json(json!({ "id": digest.id, "digest": digest.digest, "racy": digest.racy })))
+    Ok(Json(DigestResponse { id: digest.id, digest: digest.digest, racy: digest.racy }))
 }

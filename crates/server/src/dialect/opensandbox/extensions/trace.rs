@@ -9,8 +9,9 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use glasshouse_trace::{Reader, Style, page, render, verify};
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::sync::mpsc;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -64,21 +65,50 @@ async fn trace(State(service): Shared, Path(id): Path<String>, query: Query) -> 
     Ok((headers, pieces_body(receiver)).into_response())
 }
 
+/// Whether a record is what was written.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct VerifyResponse {
+    ok: bool,
+    /// How many whole lines there are.
+    lines: u64,
+    /// A part of a line follows: its writer died, or is at it right now.
+    torn_tail: bool,
+    /// There is no head that would tell if lines were cut off at the end.
+    unguarded: bool,
+    /// How many of the payloads that lines name are not there.
+    missing_blobs: u64,
+    /// The hash of the last line. Kept elsewhere, it proves later that nothing was changed or cut off.
+    head: Option<String>,
+    first_bad: Option<BadLine>,
+}
+
+/// The first line that is not what was written.
+#[derive(Debug, Serialize, ToSchema)]
+struct BadLine {
+    line: u64,
+    why: String,
+}
+
 /// Check the record of a box
 ///
 /// Whether it is what was written: the chain of hashes, and the payloads that it names.
 #[utoipa::path(get, path = "/sandboxes/{id}/trace/verify", tag = "extensions", params(("id" = String, Path)), responses(
-    (status = 200, description = "`ok`, and what is wrong if it is not", body = Value),
+    (status = 200, description = "`ok`, and what is wrong if it is not", body = VerifyResponse),
     (status = 404, description = "There is no record of such a box", body = ErrorResponse),
 ))]
-async fn verify_trace(State(service): Shared, Path(id): Path<String>) -> Answer<Json<Value>> {
+async fn verify_trace(State(service): Shared, Path(id): Path<String>) -> Answer<Json<VerifyResponse>> {
     let (dir, blobs) = places(&service, &id)?;
     let report = opened(move || verify(&dir, &blobs)).await?;
-    Ok(Json(json!({
-        "ok": report.ok, "lines": report.lines, "tornTail": report.torn_tail, "unguarded": report.unguarded,
-        "missingBlobs": report.missing_blobs, "head": report.head.map(|hash| hash.to_string()),
-        "firstBad": report.first_bad.map(|bad| json!({ "line": bad.line, "why": bad.why.to_string() })),
-    })))
+    Ok(Json(VerifyResponse {
+        ok: report.ok,
+        lines: report.lines,
+        torn_tail: report.torn_tail,
+        unguarded: report.unguarded,
+        missing_blobs: report.missing_blobs,
+        head: report.head.map(|hash| hash.to_string()),
+        first_bad: report.first_bad.map(|bad| BadLine { line: bad.line, why: bad.why.to_string() }),
+    }))
 }
 
 /// Where the record of a box lies, and where its payloads do.
