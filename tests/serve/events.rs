@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use glasshouse_tests::{House, Mode};
 use serde_json::{Value, json};
 
 use crate::stage::Server;
@@ -192,4 +193,28 @@ fn a_batch_is_done_in_order_in_each_box() {
     server
         .send("POST", "/v1/batch", &json!({ "calls": many }))
         .assert_error(400, "SANDBOX::INVALID_PARAMETER");
+}
+
+#[test]
+fn a_key_that_is_revoked_ends_what_it_has_opened() {
+    let house = House::new(Mode::all()[0]);
+    let key = |name: &str| house.run(&["key", "add", name, "--operator"]).1.trim().to_owned();
+    let (gone, stays) = (key("gone"), key("stays"));
+    let server = Server::of(house, &[]);
+    let open = |key: &str| {
+        let mut ear = Ear::open(&server, "/v1/events", &[("open-sandbox-api-key", key)]);
+        assert_eq!((ear.status, ear.next().unwrap().kind.as_str()), (200, "boxes"));
+        ear
+    };
+    let (mut first, mut second) = (open(&gone), open(&stays));
+    server.house.run(&["key", "revoke", "gone"]);
+    assert!(first.next().is_none(), "it ends, and says nothing more");
+    let made = server.request(
+        "POST",
+        "/v1/sandboxes",
+        &[("open-sandbox-api-key", &stays), ("content-type", "application/json")],
+        br#"{"image": {"uri": "host"}, "entrypoint": ["sleep", "60"]}"#,
+    );
+    assert_eq!(made.status, 202, "{}", String::from_utf8_lossy(&made.body));
+    second.until("created");
 }

@@ -28,23 +28,52 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use crate::config::Bounds;
+use crate::limits::ADMISSION_LOOK;
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// The connection of a request: who outlives the request keeps this, and ends when the server does.
-#[derive(Debug, Clone)]
+/// The connection of a request: who outlives the request keeps this, and ends when the server does, or when whoever asked may no
+/// longer.
+#[derive(Clone)]
 pub(crate) struct Held {
     _place: Arc<Option<OwnedSemaphorePermit>>,
     stopping: watch::Receiver<bool>,
+    /// Whether whoever asked still may. Without: always.
+    may: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+}
+
+/// Why what a request opened is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The server ends.
+    Server,
+    /// Whoever asked may no longer: his key was revoked, say.
+    Caller,
 }
 
 impl Held {
-    /// Waits until the server is told to stop.
-    pub(crate) async fn stopped(&mut self) {
-        // A server that is gone has stopped.
-        let _ = self.stopping.wait_for(|stopping| *stopping).await;
+    /// The same for as long as this says so. It is looked at again and again, since nothing tells when it changes.
+    pub(crate) fn while_may(mut self, may: impl Fn() -> bool + Send + Sync + 'static) -> Held {
+        self.may = Some(Arc::new(may));
+        self
+    }
+
+    /// Waits until all that was opened is to end.
+    pub(crate) async fn stopped(&mut self) -> Stopped {
+        let may = self.may.clone();
+        let shut_out = async {
+            let Some(may) = may else { return std::future::pending().await };
+            while may() {
+                tokio::time::sleep(ADMISSION_LOOK).await;
+            }
+        };
+        tokio::select! {
+            // A server that is gone has stopped.
+            _ = self.stopping.wait_for(|stopping| *stopping) => Stopped::Server,
+            () = shut_out => Stopped::Caller,
+        }
     }
 }
 
@@ -78,7 +107,7 @@ pub(crate) async fn serve(
         // An answer goes out at once, and not when the last one has been seen; where that is refused, it is only slower.
         let _ = stream.set_nodelay(true);
         let (router, place) = (router.clone(), Arc::new(place));
-        let held = Held { _place: place.clone(), stopping: stopping.subscribe() };
+        let held = Held { _place: place.clone(), stopping: stopping.subscribe(), may: None };
         let body_timeout = Duration::from_millis(bounds.body_timeout_ms);
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(|body| timed(body, body_timeout));

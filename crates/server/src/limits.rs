@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Keys of one state directory.
 pub(crate) const KEYS: usize = 10_000;
+/// How often what stays open looks whether whoever opened it still may.
+pub(crate) const ADMISSION_LOOK: Duration = Duration::from_secs(1);
 /// The file of one key.
 pub(crate) const KEY_FILE_BYTES: u64 = 4096;
 /// The name of a key or a tenant.

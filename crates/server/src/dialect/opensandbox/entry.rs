@@ -71,6 +71,7 @@ async fn attend(service: Arc<Service>, request: Request, next: Next) -> Response
         (Ok(caller), None) => {
             renew(&service, &parts, &call.path);
             parts.extensions.insert(caller);
+            bind(&service, &mut parts);
             let response = next.run(Request::from_parts(parts, body)).await;
             // Other protocols have their own errors.
             if call.path.starts_with("/mcp") { response } else { in_our_shape(response).await }
@@ -201,6 +202,28 @@ async fn in_our_shape(response: Response) -> Response {
     // More than it ever says.
     let said = axum::body::to_bytes(response.into_body(), MOST).await.unwrap_or_default();
     Fault::new(status, "SANDBOX::INVALID_PARAMETER", String::from_utf8_lossy(&said)).into_response()
+}
+
+/// Has what stays open end when whoever opened it may no longer: his key was revoked, or his session has ended.
+fn bind(service: &Arc<Service>, parts: &mut Parts) {
+    let matched = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    if !(parts.headers.contains_key(header::UPGRADE) || matched.ends_with("/events")) {
+        return;
+    }
+    let Some(held) = parts.extensions.remove::<Held>() else { return };
+    let mut asked = Request::new(());
+    asked.method_mut().clone_from(&parts.method);
+    asked.uri_mut().clone_from(&parts.uri);
+    asked.headers_mut().clone_from(&parts.headers);
+    let (asked, ()) = asked.into_parts();
+    // Held by what is open, which holds nobody up: the server that ends does not wait for it.
+    let service = Arc::downgrade(service);
+    parts.extensions.insert(held.while_may(move || {
+        let Some(service) = service.upgrade() else { return false };
+        // Of keys that cannot be read right now nobody knows that one is missing.
+        admit(&service, &asked)
+            .map_or_else(|fault| fault.status() == StatusCode::SERVICE_UNAVAILABLE, |_| true)
+    }));
 }
 
 /// Who calls.

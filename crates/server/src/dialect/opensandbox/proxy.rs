@@ -101,16 +101,25 @@ pub(super) async fn pass_on(
     let peer = parts.extensions.get::<Peer>().map(|Peer(address)| address.ip().to_string());
     parts.headers = told(&parts.headers, &prefix, port, peer.as_deref(), upgrade)?;
     parts.uri = wanted;
-    let held = parts.extensions.remove::<Held>();
+    let mut held = parts.extensions.remove::<Held>();
     parts.extensions.clear();
     let mut response = sent(tunnel, Request::from_parts(parts, body)).await?;
     if let Some(theirs) = theirs.filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS) {
         let its = hyper::upgrade::on(&mut response);
         tokio::spawn(async move {
             if let (Ok(theirs), Ok(its)) = (theirs.await, its.await) {
+                let (mut theirs, mut its) = (TokioIo::new(theirs), TokioIo::new(its));
+                let over = async {
+                    match &mut held {
+                        Some(held) => drop(held.stopped().await),
+                        None => std::future::pending().await,
+                    }
+                };
                 // Whichever side ends or fails, the other is told by its end.
-                let _ =
-                    tokio::io::copy_bidirectional(&mut TokioIo::new(theirs), &mut TokioIo::new(its)).await;
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut theirs, &mut its) => {}
+                    () = over => {}
+                }
             }
             drop(held);
         });

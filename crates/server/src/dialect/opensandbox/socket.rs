@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use super::Service;
 use super::fault::{Answer, Fault};
 use crate::clock::now_ms;
-use crate::connections::Held;
+use crate::connections::{Held, Stopped};
 use crate::door;
 use crate::limits::{EVENTS_PING, SLOW_SOCKET, SOCKET_MESSAGE_BYTES, SOCKET_MESSAGES};
 
@@ -92,7 +92,10 @@ impl Upgrade {
             let (outbox, inbox, writer) = Outbox::of(socket);
             let closing = tokio::select! {
                 closing = talk(outbox.clone(), inbox) => closing,
-                () = held.stopped() => Closing { code: 1001, reason: "the server stops" },
+                why = held.stopped() => match why {
+                    Stopped::Server => Closing { code: 1001, reason: "the server stops" },
+                    Stopped::Caller => Closing { code: 1008, reason: "the key that opened this is no longer one" },
+                },
             };
             outbox.close(closing).await;
             drop(outbox);

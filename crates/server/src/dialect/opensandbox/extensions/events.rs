@@ -67,7 +67,7 @@ where
         tokio::select! {
             _ = talking => {}
             () = gone.closed() => {}
-            () = held.stopped() => {}
+            _ = held.stopped() => {}
         }
     });
     (EVENTS, pieces_body(receiver)).into_response()
