@@ -450,7 +450,7 @@ fn run(step: &Step, start: &Startup, site: &mut Site) -> StepResult {
         }
         Step::Filter { words } => {
             let filter = on("filter", Filter::from_words(words))?;
-            on("filter", filter.program().load())
+            on("filter", filter.load_with_word())
         }
     }
 }

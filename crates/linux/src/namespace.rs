@@ -9,6 +9,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::mount;
 use crate::process::Child;
+use crate::seccomp::word;
 
 /// Be born in the cgroup whose directory is named. (libc's constant of this name is cut to 32 bits.)
 pub(crate) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -65,13 +66,23 @@ pub fn fork_into(namespaces: Flags, cgroup: Option<BorrowedFd<'_>>) -> io::Resul
     }
     // SAFETY: without CLONE_VM this is a fork: the child has its own copy of everything. The process has one thread
     // (its caller is the builder's main), so no lock of libc can be held by another one in the copy.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+    let pid = unsafe { clone3(&mut args) };
     match pid {
         ..0 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
         // SAFETY: the kernel wrote through this place; volatile, because the compiler cannot know.
         _ => Ok(Fork::Parent(Child::new(pid as i32, unsafe { std::ptr::read_volatile(&pidfd) }))),
     }
+}
+
+/// The call, with the word that our filter asks for.
+///
+/// # Safety
+/// As of a fork: this process has one thread, and what `args` points at is there to be written to.
+unsafe fn clone3(args: &mut libc::clone_args) -> libc::c_long {
+    let [a, b, c, d] = word::ours();
+    // SAFETY: the caller sees to it; what is behind the two arguments is not looked at by the kernel.
+    unsafe { libc::syscall(libc::SYS_clone3, args, size_of::<libc::clone_args>(), a, b, c, d) }
 }
 
 /// Forks this single-threaded process, into a cgroup of the v2 tree: a worker that has a copy of all we know.
@@ -87,13 +98,13 @@ pub fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
     // SAFETY: as in `fork_into`; the guest has one thread too.
-    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+    let mut pid = unsafe { clone3(&mut args) };
     if pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
         // As where commands are started: it may be that the kernel has no descriptors of processes.
         args.flags &= !(libc::CLONE_PIDFD as u64);
         args.pidfd = 0;
         // SAFETY: as above.
-        pid = unsafe { libc::syscall(libc::SYS_clone3, &mut args, size_of::<libc::clone_args>()) };
+        pid = unsafe { clone3(&mut args) };
     }
     if pid < 0 && cgroup.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
         // SAFETY: as above: a fork, which has no stack, no places to write to and no storage of threads.

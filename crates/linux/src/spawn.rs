@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::namespace::{CLONE_INTO_CGROUP, Flags};
 use crate::process::Child;
-use crate::seccomp::Program;
+use crate::seccomp::{Program, word};
 
 /// Everything about a command that the kernel is told. The descriptors stay the caller's.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Command<'a> {
     pub dies_with_starter: bool,
     /// Restrict the file system.
     pub landlock: Option<BorrowedFd<'a>>,
-    /// The last filter.
+    /// A filter of its own.
     pub filter: Option<&'a Program>,
     /// The number that it is to have in our namespace. Needs CAP_CHECKPOINT_RESTORE there.
     pub pid: Option<i32>,
@@ -177,17 +177,19 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
     Ok(child)
 }
 
-/// A call that makes a process, and its first two arguments. The others of the older one are none.
+/// A call that makes a process, its first two arguments, and what is said behind them: a word, or that there are no others.
 struct Call {
     number: libc::c_long,
     first: u64,
     second: u64,
+    word: [u64; 4],
 }
 
 impl Call {
     fn new(args: &mut libc::clone_args) -> Call {
         let size = size_of::<libc::clone_args>() as u64;
-        Call { number: libc::SYS_clone3, first: std::ptr::from_mut(args) as u64, second: size }
+        let first = std::ptr::from_mut(args) as u64;
+        Call { number: libc::SYS_clone3, first, second: size, word: word::ours() }
     }
 
     /// The same by `clone`, for kernels without clone3 (gVisor's of 2022): as far as that can say it.
@@ -197,7 +199,8 @@ impl Call {
             return None;
         }
         let flags = args.flags & !(libc::CLONE_PIDFD as u64) | args.exit_signal;
-        Some(Call { number: libc::SYS_clone, first: flags, second: args.stack + args.stack_size })
+        let second = args.stack + args.stack_size;
+        Some(Call { number: libc::SYS_clone, first: flags, second, word: [0; 4] })
     }
 }
 
@@ -222,9 +225,10 @@ fn clone_and_run(call: Call, errand: &mut Errand<'_>) -> i64 {
             inlateout("rax") call.number => result,
             in("rdi") call.first,
             in("rsi") call.second,
-            in("rdx") 0,
-            in("r10") 0,
-            in("r8") 0,
+            in("rdx") call.word[0],
+            in("r10") call.word[1],
+            in("r8") call.word[2],
+            in("r9") call.word[3],
             in("r12") std::ptr::from_mut(errand),
             in("r13") child as extern "C" fn(*mut Errand<'_>) -> !,
             out("rcx") _,

@@ -70,15 +70,14 @@ pub struct Rest {
     pub fds: Vec<FdRole>,
     /// The root.
     pub overlay: Step,
-    /// What the guest needs to know afterwards. Its filter is that of the plan.
+    /// What the guest needs to know afterwards.
     pub guest: GuestConfig,
 }
 
 impl Plan {
     /// The plan is that of a certain box now.
     pub fn complete(&mut self, rest: Rest) {
-        let filter = std::mem::take(&mut self.guest.command_filter);
-        self.guest = GuestConfig { command_filter: filter, ..rest.guest };
+        self.guest = rest.guest;
         let root = self.steps.iter_mut().find(|planned| matches!(planned.step, Step::Overlay { .. }));
         if let Some(planned) = root {
             planned.step = rest.overlay;
@@ -333,7 +332,7 @@ pub enum Step {
         /// Numbers of the capabilities.
         keep: Vec<u32>,
     },
-    /// Load the system call filter.
+    /// Load the system call filter, and make up the word that clone3 has to come with from then on.
     Filter {
         /// The program, an instruction a number.
         words: Vec<u64>,
@@ -458,7 +457,7 @@ pub struct GuestConfig {
     pub tracking: Tracking,
     /// Close the file system of commands to devices with Landlock.
     pub landlock: bool,
-    /// The filter that each command gets on top.
+    /// A filter that each command gets on top, if it gets one.
     pub command_filter: Vec<u64>,
     /// Commands are ended when the file system below the root has less than this left.
     pub disk_reserve_bytes: Option<u64>,

@@ -12,6 +12,10 @@ const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const MASK: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const GO: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const XOR: u16 = (libc::BPF_ALU | libc::BPF_XOR | libc::BPF_K) as u16;
+const OR_KEPT: u16 = (libc::BPF_ALU | libc::BPF_OR | libc::BPF_X) as u16;
+const LOAD_KEPT: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
+const KEEP: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
@@ -50,6 +54,25 @@ pub(super) fn on_argument(index: u32, then: Code) -> Code {
 /// Judges by some bits of the low half of argument `index`.
 pub(super) fn on_argument_bits(index: u32, bits: u32, then: Code) -> Code {
     after(&[plain(LOAD_WORD, low_half(index)), plain(MASK, bits)], then)
+}
+
+/// `then` if the loaded value is this one; else whatever code follows.
+pub(super) fn on_value(value: u32, then: Code) -> Code {
+    let jf = u8::try_from(then.len()).expect("a short piece");
+    [vec![Insn { code: IF_EQUAL, jt: 0, jf, k: value }], then].concat()
+}
+
+/// `yes` if the arguments from `first` on are these, else `no`. All of them are looked at before anything is decided, so that
+/// how long it takes does not tell which of them is right.
+pub(super) fn if_arguments(first: u32, values: &[u64], yes: Code, no: Code) -> Code {
+    let halves = values.iter().flat_map(|value| [*value as u32, (*value >> 32) as u32]);
+    let mut code = vec![plain(LOAD_KEPT, 0)];
+    for (at, half) in halves.enumerate() {
+        let load = plain(LOAD_WORD, low_half(first) + 4 * at as u32);
+        code.extend([load, plain(XOR, half), plain(OR_KEPT, 0), plain(KEEP, 0)]);
+    }
+    code.extend(branch(IF_EQUAL, 0, yes, no));
+    code
 }
 
 /// `yes` if the loaded value has any of `bits`, else `no`.

@@ -1,10 +1,12 @@
-//! The two filters, and the calls that are judged by their arguments.
+//! The filters, and the calls that are judged by their arguments.
 
 use std::collections::BTreeMap;
 
 use super::bpf::{
-    Code, allow, fail, if_any_bit, if_one_of, kill, on_arch, on_argument, on_argument_bits, on_number, search,
+    Code, allow, fail, if_any_bit, if_arguments, if_one_of, kill, on_arch, on_argument, on_argument_bits,
+    on_number, on_value, search,
 };
+use super::word::{WORD_ARGUMENT, WORD_WORDS};
 use super::{Filter, table};
 
 #[cfg(target_arch = "x86_64")]
@@ -31,23 +33,23 @@ pub fn base() -> Filter {
     Filter { insns: on_arch(if_one_of(&[NATIVE_ARCH], by_number, kill())) }
 }
 
-/// The filter of each command, on top of [`base`]: no new namespaces.
+/// The same filter, for whoever alone is to make namespaces: who knows the word may call clone3, for all others it is missing.
 ///
-/// The flags of clone3 lie in memory, where no filter can look. ENOSYS makes the C library take clone.
-pub fn command() -> Filter {
-    command_and(allow())
-}
-
-/// The same for a command whose random numbers are not to be random: the kernel gives none, as before it could, and
-/// programs take those of the device.
-pub fn command_without_random() -> Filter {
-    command_and(if_one_of(&[number(libc::SYS_getrandom)], fail(libc::ENOSYS), allow()))
-}
-
-fn command_and(others: Code) -> Filter {
+/// The flags of clone3 lie in memory, where no filter can look, and ENOSYS makes the C library take clone, whose flags are
+/// looked at. The word is where clone3 has no arguments.
+pub(super) fn kept_by(filter: &Filter, word: &[u64; WORD_WORDS]) -> Filter {
+    let clone3 = if_arguments(WORD_ARGUMENT, word, allow(), fail(libc::ENOSYS));
     let clone = on_argument(0, if_any_bit(CLONE_NEW, fail(libc::EPERM), allow()));
-    let other = if_one_of(&[number(libc::SYS_clone)], clone, others);
-    let by_number = on_number(if_one_of(&[number(libc::SYS_clone3)], fail(libc::ENOSYS), other));
+    let calls =
+        [on_value(number(libc::SYS_clone3), clone3), on_value(number(libc::SYS_clone), clone)].concat();
+    let insns = on_arch(on_value(NATIVE_ARCH, on_number(calls)));
+    Filter { insns: [insns, filter.insns.clone()].concat() }
+}
+
+/// The filter of each command whose random numbers are not to be random, on top of [`base`]: the kernel gives none, as before it
+/// could, and programs take those of the device.
+pub fn without_random() -> Filter {
+    let by_number = on_number(if_one_of(&[number(libc::SYS_getrandom)], fail(libc::ENOSYS), allow()));
     Filter { insns: on_arch(if_one_of(&[NATIVE_ARCH], by_number, kill())) }
 }
 

@@ -156,11 +156,7 @@ impl Native {
             env: Vec::new(),
         };
         let nowhere = Source { path: String::new(), dev: 0, ino: 0 };
-        let guest = GuestConfig {
-            tracking: self.tracking(),
-            command_filter: seccomp::command().to_words(),
-            ..GuestConfig::default()
-        };
+        let guest = GuestConfig { tracking: self.tracking(), ..GuestConfig::default() };
         let mut plan = plan::plan(Decisions {
             base: &base,
             store: None,

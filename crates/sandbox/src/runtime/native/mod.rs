@@ -309,7 +309,7 @@ impl Native {
             read_only: spec.read_only,
             volumes: &spec.volumes,
             memory_bytes: limits.memory_beside_disk(),
-            guest: GuestConfig { command_filter: Vec::new(), ..self.guest(&id, spec, base, limits, users) },
+            guest: self.guest(&id, spec, base, limits, users),
             ahead: true,
         });
         rest.fds = parcel.roles.clone();
@@ -347,8 +347,8 @@ impl Native {
             tracking: self.tracking(),
             landlock: landlock::abi() >= LANDLOCK_ABI_MIN,
             command_filter: match spec.is_deterministic() {
-                true => seccomp::command_without_random().to_words(),
-                false => seccomp::command().to_words(),
+                true => seccomp::without_random().to_words(),
+                false => Vec::new(),
             },
             disk_reserve_bytes: limits.disk_reserve_bytes,
             switch_users: !matches!(users, Users::One { .. }),
