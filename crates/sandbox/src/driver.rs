@@ -6,11 +6,12 @@
 //!
 //! ```text
 //!            Exec                    Started{exec}                 Ended{report}
-//!  caller ──────────▶ driver ──────▶ relay ─────────▶ driver ─ … ─▶ driver ──▶ relay ──▶ caller
+//!  caller ──────────▶ driver ──────▶ relay ─────────▶ driver ─ … ─▶ driver ──▶ caller
 //!                       │ opens a stream │ output, credit  (records)      (records)   Ended
 //!                       ▼                ▼
 //!                     guest            caller
 //! ```
+//! The way from the guest to the caller is short on purpose: each task that it leads through may be another thread's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,7 +52,7 @@ pub(crate) enum Act {
         step: bool,
         recorded: oneshot::Sender<()>,
     },
-    /// From a relay: the command has ended. The answer comes when that is on record.
+    /// From a relay: the command has ended. That is told when it is on record.
     Ended {
         exec: u64,
         report: ExitReport,
@@ -59,7 +60,7 @@ pub(crate) enum Act {
         stderr: HeadTail,
         results: HeadTail,
         step: bool,
-        recorded: oneshot::Sender<()>,
+        told: Told,
     },
     /// A tool has done its work. The answer comes when that is on record.
     Step {
@@ -90,6 +91,14 @@ pub(crate) enum Act {
         why: &'static str,
         answer: oneshot::Sender<()>,
     },
+}
+
+/// Who is told that the end of a command is on record.
+pub(crate) enum Told {
+    /// The caller himself, in the place that he has for it.
+    Caller(mpsc::OwnedPermit<ExecEvent>),
+    /// The relay, which waits for a caller who is behind.
+    Relay(oneshot::Sender<()>),
 }
 
 /// The way to a driver.
@@ -146,14 +155,19 @@ impl Driver {
                     }
                     let _ = recorded.send(());
                 }
-                Act::Ended { exec, report, stdout, stderr, results, step, recorded } => {
-                    let wall_us = report.wall_us;
+                Act::Ended { exec, report, stdout, stderr, results, step, told } => {
                     self.record.results(exec, results).await;
-                    self.record.ended(exec, report, stdout, stderr).await;
+                    self.record.ended(exec, report.clone(), stdout, stderr).await;
                     if step {
+                        let wall_us = report.wall_us;
                         self.step(Done { exec: Some(exec), wall_us, ..Done::default() }).await;
                     }
-                    let _ = recorded.send(());
+                    match told {
+                        Told::Caller(place) => drop(place.send(ExecEvent::Ended(report))),
+                        Told::Relay(recorded) => drop(recorded.send(())),
+                    }
+                    // Who waits for the end goes first.
+                    tokio::task::yield_now().await;
                     // A guest that is gone need not know.
                     if let Ok(link) = self.line.link().await {
                         let _ = link.tell(&Request::Recorded { exec }).await;
@@ -453,20 +467,22 @@ impl Relay {
             if fed.total() > 0 {
                 let _ = acts.send(Act::Stdin { exec: self.exec, bytes: fed }).await;
             }
-            let (recorded, wait) = oneshot::channel();
+            let (told, wait) = match events.clone().try_reserve_owned() {
+                Ok(place) => (Told::Caller(place), None),
+                Err(_) => {
+                    let (recorded, wait) = oneshot::channel();
+                    (Told::Relay(recorded), Some(wait))
+                }
+            };
             let (stdout, stderr, results) = (self.stdout, self.stderr, self.results);
             let step = *step && !spec.background;
-            let act = Act::Ended {
-                exec: self.exec,
-                report: report.clone(),
-                stdout,
-                stderr,
-                results,
-                step,
-                recorded,
-            };
-            if acts.send(act).await.is_ok() {
-                let _ = wait.await;
+            let exec = self.exec;
+            let act = Act::Ended { exec, report: report.clone(), stdout, stderr, results, step, told };
+            match (acts.send(act).await, wait) {
+                (Ok(()), None) => return,
+                (Ok(()), Some(wait)) => drop(wait.await),
+                // A driver that is gone records nothing, and tells nobody.
+                (Err(_), _) => {}
             }
         }
         let _ = events.send(ExecEvent::Ended(report)).await;
