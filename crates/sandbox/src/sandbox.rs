@@ -111,6 +111,16 @@ impl Sandbox {
         self.driver.act(|answer| Act::Call { request, answer }).await?
     }
 
+    /// Whether it runs on: neither ended nor paused, nor started again since. Its record is not read. `None`: only that can tell.
+    pub fn runs_on(&self) -> Result<Option<bool>> {
+        // Whose guest we still talk to has the same first process; nothing else need be asked of that.
+        let is_here = self.info.start_ticks != crate::runtime::ELSEWHERE;
+        if is_here && self.driver.line.is_unbroken() {
+            return self.house.home().is_running(self.id()).map(Some);
+        }
+        self.house.runs_on(&self.info)
+    }
+
     /// Waits until the box has ended. One in a container that is given another root has a new first process, which is
     /// taken for an end if it is not there yet.
     pub async fn ended(&self) {

@@ -138,6 +138,9 @@ impl Keys {
 
     fn current(&self) -> Result<Arc<HashMap<String, KeyInfo>>> {
         let now = self.changed_at()?;
+        if now.is_none() {
+            return Ok(Arc::default());
+        }
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cached) = cached.as_ref().filter(|cached| Some(cached.of) == now) {
             return Ok(cached.by_hash.clone());

@@ -18,6 +18,7 @@ mod counters;
 mod dialect;
 mod door;
 mod error;
+mod going_on;
 mod keys;
 mod limits;
 mod log;

@@ -195,6 +195,10 @@ impl Link {
         self.streams().closed.clone()
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.streams().closed.is_some()
+    }
+
     /// Waits until the guest cannot be reached any more.
     pub(crate) async fn wait_closed(&self) {
         loop {

@@ -27,8 +27,8 @@ use crate::viewer;
 /// Lets a request in, or not, and looks after its answer.
 ///
 /// A caller who goes away takes his request with him, wherever it waits in that moment. What was begun to be changed is not to be
-/// left half done then (a box without its record, say), so that goes on in a task of its own. Reading and commands do without: a
-/// command has its own task, and time counts there.
+/// left half done then (a box without its record, say), so that goes on in a task of its own. Reading and commands do without:
+/// commands see to themselves.
 pub(super) async fn enter(State(service): Shared, request: Request, next: Next) -> Response {
     if !goes_on(&request) {
         return attend(service, request, next).await;

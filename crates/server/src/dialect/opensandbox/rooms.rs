@@ -129,7 +129,7 @@ impl Rooms {
     pub(crate) async fn room(&self, id: &str) -> Answer<Arc<Room>> {
         let known = locked(&self.open).get(id).and_then(|cell| cell.get().cloned());
         if let Some(room) = known
-            && self.house.runs_on(room.sandbox.info())? == Some(true)
+            && room.sandbox.runs_on()? == Some(true)
         {
             return Ok(room);
         }

@@ -18,6 +18,7 @@ use crate::dialect::opensandbox::fault::{Answer, Fault};
 use crate::dialect::opensandbox::model::ErrorResponse;
 use crate::dialect::opensandbox::query::Body;
 use crate::dialect::opensandbox::rooms::Room;
+use crate::going_on::going_on;
 use crate::random;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Service>> {
@@ -75,10 +76,9 @@ pub(super) async fn run(room: &Room, request: RunCommandRequest) -> Answer<ExecR
     }
     let spec = spec_of(room, request, &random::hex()?).await?;
     let (commands, sandbox) = (room.commands.clone(), room.sandbox.clone());
-    // In a task of its own: a caller who goes away takes this request with him, and not the command.
-    let output = tokio::spawn(async move { Ok(commands.exec(&sandbox, spec).await?.collect().await) });
-    let lost = |_| Fault::internal("the command was lost sight of");
-    output.await.map_err(lost)?.map(|output| told(&output)).map_err(|e: Error| e.into())
+    // A caller who goes away takes this request with him, and not the command.
+    let output = going_on(async move { Ok(commands.exec(&sandbox, spec).await?.collect().await) });
+    output.await.map(|output| told(&output)).map_err(|e: Error| e.into())
 }
 
 pub(super) fn told(output: &ExecOutput) -> ExecResponse {
