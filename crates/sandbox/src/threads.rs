@@ -7,6 +7,8 @@
 //! ```
 //! Not tokio's own threads: those panic where the host has no thread left to give.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -73,6 +75,21 @@ pub(crate) fn lend(work: Box<dyn FnOnce() + Send>) {
     let _ = give(work);
 }
 
+thread_local! {
+    /// What the work of this thread has left to be let go of. None: it is no thread of ours.
+    static LEFT: RefCell<Option<Vec<Box<dyn Any>>>> = const { RefCell::new(None) };
+}
+
+/// Lets go of something when the work that this is a part of has given its answer; elsewhere at once. To close a connection has
+/// its other end run, and not whoever waits.
+pub(crate) fn drop_later(thing: impl Any) {
+    LEFT.with_borrow_mut(|left| {
+        if let Some(left) = left {
+            left.push(Box::new(thing));
+        }
+    });
+}
+
 /// Gives work to a thread that waits, or to a new one.
 fn give(mut work: Work) -> Result<()> {
     loop {
@@ -94,7 +111,9 @@ fn run(first: Work) {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let mut work = first;
     loop {
+        LEFT.set(Some(Vec::new()));
         work();
+        drop(LEFT.take());
         let (sender, receiver) = sync_channel(1);
         locked().push((number, sender));
         match next(number, &receiver) {
@@ -147,6 +166,31 @@ mod tests {
         threads.sort_by_key(|id| format!("{id:?}"));
         threads.dedup();
         assert!(threads.len() < 100, "each had a thread of its own");
+    }
+
+    #[test]
+    fn what_work_leaves_is_let_go_of_behind_its_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
+        let (gate, wait) = sync_channel::<()>(0);
+        let (thing, gone) = sync_channel::<()>(0);
+        struct Left(Receiver<()>, Option<SyncSender<()>>);
+        impl Drop for Left {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+                self.1.take();
+            }
+        }
+        // Let go of before its answer, it would wait for ever.
+        let answered = runtime.block_on(blocking(move || {
+            drop_later(Left(wait, Some(thing)));
+            Ok("answered")
+        }));
+        assert_eq!(answered.expect("it is answered"), "answered");
+        drop(gate);
+        assert!(gone.recv().is_err(), "and let go of then");
+        let (thing, gone) = sync_channel::<()>(0);
+        drop_later(thing);
+        assert!(gone.recv().is_err(), "elsewhere at once");
     }
 
     #[test]

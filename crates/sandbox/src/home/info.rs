@@ -13,6 +13,9 @@ use crate::tools::ToolsSpec;
 /// The layout's version, in every `box.json`.
 const VERSION: u64 = 1;
 
+/// Most records fit, so that none has to grow while it is written.
+const RECORD_BYTES: usize = 4096;
+
 /// All that is on record of a box.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BoxRecord {
@@ -61,7 +64,8 @@ impl BoxRecord {
         let unspoken = |e: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Failed, format!("cannot put box {} on record: {e}", self.info.id))
         };
-        let mut text = vec![b'{'];
+        let mut text = Vec::with_capacity(RECORD_BYTES);
+        text.push(b'{');
         self.put_all(&mut text).map_err(|e| unspoken(&e))?;
         end(&mut text);
         String::from_utf8(text).map_err(|e| unspoken(&e))
@@ -69,16 +73,20 @@ impl BoxRecord {
 
     fn put_all(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
         put_info(text, &self.info)?;
-        text.extend_from_slice(b"\"spec\":{");
-        put_spec(text, &self.spec)?;
-        end(text);
-        text.push(b',');
-        let (mut text, Given { env, user, cwd }) = (text, &self.given);
-        put!(text, "mounted": self.mounted, "given": json!({ "env": env, "user": user, "cwd": cwd }));
-        if let Some(pending) = &self.pending {
-            let Pending { generation, chain, seals } = pending;
-            put!(text, "pending": json!({ "generation": generation, "chain": chain, "seals": seals }));
+        nest(text, "\"spec\":", |text| put_spec(text, &self.spec))?;
+        nest(text, "\"given\":", |mut text| {
+            let Given { env, user, cwd } = &self.given;
+            put!(text, "env": env, "user": user, "cwd": cwd);
+            Ok(())
+        })?;
+        if let Some(Pending { generation, chain, seals }) = &self.pending {
+            nest(text, "\"pending\":", |mut text| {
+                put!(text, "generation": generation, "chain": chain, "seals": seals);
+                Ok(())
+            })?;
         }
+        let mut text = text;
+        put!(text, "mounted": self.mounted);
         Ok(())
     }
 
@@ -117,6 +125,20 @@ fn map(value: &Value) -> Option<BTreeMap<String, String>> {
     value.as_object()?.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
+/// Puts an object into words, as a member or an item of what is put.
+fn nest(
+    text: &mut Vec<u8>,
+    name: &str,
+    members: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
+) -> serde_json::Result<()> {
+    text.extend_from_slice(name.as_bytes());
+    text.push(b'{');
+    members(text)?;
+    end(text);
+    text.push(b',');
+    Ok(())
+}
+
 /// Ends an object, whose last member has a comma behind it.
 fn end(text: &mut Vec<u8>) {
     text.pop();
@@ -129,18 +151,20 @@ fn put_spec(mut text: &mut Vec<u8>, spec: &SandboxSpec) -> serde_json::Result<()
     put!(text,
         "image": spec.image.to_string(), "runtime": spec.runtime.name(),
         "min_level": spec.min_level.map(Level::name),
-        "limits": json!({
-            "memory_bytes": limits.memory_bytes, "cpus": limits.cpus, "pids": limits.pids,
-            "disk_bytes": limits.disk_bytes, "output_bytes": limits.output_bytes,
-            "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
-        }),
         "env": spec.env, "cwd": spec.cwd, "user": spec.user, "name": spec.name, "labels": spec.labels,
         "read_only": spec.read_only, "deterministic": spec.is_deterministic(), "recording": spec.recording().name(),
         "owner": spec.owner, "task": spec.task.as_ref().map(TaskInfo::to_json), "tools": spec.tools.to_json(),
         "redact": spec.redact, "engine_runtime": spec.engine_runtime,
         "volumes": spec.volumes.iter().map(volume_to_json).collect::<Vec<_>>(),
     );
-    Ok(())
+    nest(text, "\"limits\":", |mut text| {
+        put!(text,
+            "memory_bytes": limits.memory_bytes, "cpus": limits.cpus, "pids": limits.pids,
+            "disk_bytes": limits.disk_bytes, "output_bytes": limits.output_bytes,
+            "timeout_ms": ms(limits.timeout), "ttl_ms": ms(limits.ttl),
+        );
+        Ok(())
+    })
 }
 
 fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
@@ -183,22 +207,26 @@ fn spec_from_json(value: &Value) -> Option<SandboxSpec> {
 }
 
 fn put_info(mut text: &mut Vec<u8>, info: &SandboxInfo) -> serde_json::Result<()> {
-    let limit = |limit: &LimitInForce| {
-        json!({
-            "name": limit.name, "value": limit.value, "amount": limit.amount, "mechanism": limit.mechanism,
-        })
-    };
     put!(text,
         "version": VERSION, "id": info.id, "name": info.name, "runtime": info.runtime.name(),
         "level": info.level.name(), "missing": info.missing, "image": info.image.to_string(),
         "root_image": info.root_image.to_string(), "created_ms": info.created_ms, "pid": info.pid,
-        "start_ticks": info.start_ticks, "limits": info.limits.iter().map(limit).collect::<Vec<_>>(),
-        "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
+        "start_ticks": info.start_ticks, "labels": info.labels, "owner": info.owner, "ttl_ms": info.ttl_ms, "user": info.user, "cwd": info.cwd,
         "read_only": info.read_only, "deterministic": info.deterministic, "uncontrolled": info.uncontrolled,
         "tracking": info.tracking, "uid_base": info.uid_base, "stopped": info.state == SandboxState::Stopped,
         "chain": info.chain, "origin": info.origin, "generation": info.generation,
         "recording": info.recording.name(), "task": info.task.as_ref().map(TaskInfo::to_json),
     );
+    text.extend_from_slice(b"\"limits\":[");
+    for LimitInForce { name, value, amount, mechanism } in &info.limits {
+        nest(text, "", |mut text| {
+            put!(text, "name": name, "value": value, "amount": amount, "mechanism": mechanism);
+            Ok(())
+        })?;
+    }
+    // The comma behind the last one, if there is one.
+    text.pop_if(|last| *last == b',');
+    text.extend_from_slice(b"],");
     Ok(())
 }
 

@@ -38,6 +38,7 @@ use crate::runtime::{Created, Runtime, Still, Taken};
 use crate::snapshot::records::{CopiedFor, Method};
 use crate::snapshot::{self, MemoryTop, Tree, layers, shelf};
 use crate::spec::{SandboxInfo, SandboxState};
+use crate::threads;
 
 fn top_dir(home: &Home, id: &str, generation: u64) -> PathBuf {
     home.box_dir(id).join(format!("top{generation}"))
@@ -413,6 +414,7 @@ impl Native {
         if let Some(mut held) = held {
             // Nothing has changed, so there is nothing to hear of it. Whoever asks the guest next asks after this.
             held.let_go(false)?;
+            threads::drop_later(held);
         }
         done
     }
