@@ -795,8 +795,10 @@ def drive(wait=None):
         State.results, State.exec_id, State.whole = results, exec_id, whole
         State.emitting = State.interrupted = False
         fresh()
+        # Not by the codec that does both, which Python would have to load first.
+        text = source[3:] if source[:3] == b'\xef\xbb\xbf' else source
         try:
-            status = attempt(source.decode('utf-8-sig', 'replace'), count, b'begun %d\n' % exec_id, whole)
+            status = attempt(text.decode('utf-8', 'replace'), count, b'begun %d\n' % exec_id, whole)
         except KeyboardInterrupt_:
             # An interrupt that came as the run ended.
             status = 1
@@ -818,8 +820,8 @@ def drive(wait=None):
             sleep(KILLED_WITHIN_S)
             exit_now(1)
 
-    if wait is not None:
-        wait()
+    # What a zygote has is kept: a fork that took it apart would copy all the pages that it lies in.
+    kept = None if wait is None else wait()
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     os.set_inheritable(3, False)
     null = open_null[0](open_null[1], open_null[2])
