@@ -472,9 +472,12 @@ def drive(wait=None):
     print_at_once = printing(plain_print)
 
     def reader():
-        raw = File(0, 'r', closefd=False)
+        raw = Pipe(0, 'r', closefd=False)
         return Text(Reader(raw), encoding='utf-8', errors='surrogateescape')
 
+    # The first run's, made before there is one: a fork has it from its zygote.
+    ahead = [reader()]
+    sys.stdin = sys.__stdin__ = ahead[0]
     own_out, own_err = writer(1), writer(2)
     sys.stdout = sys.__stdout__ = own_out
     sys.stderr = sys.__stderr__ = own_err
@@ -700,7 +703,7 @@ def drive(wait=None):
             except Exception_:
                 # What the code has made of it is told where it is used.
                 pass
-        sys.stdin = sys.__stdin__ = reader()
+        sys.stdin = sys.__stdin__ = ahead.pop() if ahead else reader()
         if not is_open(getattr_(sys, 'stdout', None)):
             own_out = own_out if is_open(own_out) else writer(1)
             sys.stdout = own_out
