@@ -33,6 +33,23 @@ fn the_record_tells_what_happened_and_verifies_after_the_box_is_gone() {
 }
 
 #[test]
+fn an_end_is_on_record_once_though_the_program_ends_with_its_command() {
+    each_mode(|house| {
+        const COMMANDS: usize = 5;
+        let id = create(house, &[]);
+        for _ in 0..COMMANDS {
+            // Each of them would put on record what the one before has not told the guest that it had.
+            assert_eq!(house.run(&["exec", &id, "--", "true"]).0, 0);
+        }
+        assert_eq!(house.run(&["kill", &id]).0, 0);
+        let log = house.run(&["log", &id, "--json"]).1;
+        let ended: Vec<_> =
+            log.lines().map(json).filter(|line| line["event"]["type"] == "exec_ended").collect();
+        assert_eq!(ended.len(), COMMANDS, "{ended:?}");
+    });
+}
+
+#[test]
 fn a_changed_record_is_found_out() {
     each_mode(|house| {
         let id = create(house, &[]);

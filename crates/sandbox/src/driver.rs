@@ -166,9 +166,8 @@ impl Driver {
                         Told::Caller(place) => drop(place.send(ExecEvent::Ended(report))),
                         Told::Relay(recorded) => drop(recorded.send(())),
                     }
-                    // Who waits for the end goes first.
-                    tokio::task::yield_now().await;
-                    // A guest that is gone need not know.
+                    // In the same breath: a program may end with its command, and what the guest was not told would be put on record
+                    // again. A guest that is gone need not know.
                     if let Ok(link) = self.line.link().await {
                         let _ = link.tell(&Request::Recorded { exec }).await;
                     }
