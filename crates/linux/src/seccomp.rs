@@ -4,13 +4,14 @@
 //! Everything in the box inherits it and nothing can take it off.
 //!
 //! One power the guest still needs after that, and nobody else may have: to clone into a cgroup or a new namespace, which takes
-//! clone3. So the wall has a door, and whoever loads it makes up the key: a **word** ([`word`]) of 256 random bits that clone3
+//! clone3. So the wall has a door, and whoever loads it makes up the key: a **word** (`word.rs`) of 256 random bits that clone3
 //! has to come with, in the registers of the arguments that it does not have. Nothing in the box can learn it: the guest's memory
-//! and registers are closed to all others, a program begins with empty registers, and the kernel shows no filter to whoever is under one. A
+//! and registers are closed to all others, because it is not dumpable before it loads the filter, a program begins with empty registers, and the kernel shows no filter to whoever is under one. A
 //! second filter for each command would do the same, and has been here: the kernel compiles it at every start and takes it
 //! apart at every end, which was a tenth of all that a short command costs.
 //!
-//! [`without_random`] is such a second filter, for the commands of deterministic boxes alone.
+//! [`without_random`] is such a second filter, for the commands of deterministic boxes alone; [`command`] is the one of before, for
+//! guests that were put into a container by an older version.
 //!
 //! All want "no new privileges" set first (see [`crate::caps::no_new_privs`]). The kernel runs all loaded
 //! filters and the harshest answer wins, so a second filter can only take away.
@@ -27,11 +28,11 @@ mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
-pub mod word;
+pub(crate) mod word;
 
 use std::io;
 
-pub use rules::{Lists, base, lists, without_random};
+pub use rules::{Lists, base, command, lists, without_random};
 
 /// The most instructions the kernel takes in one filter.
 pub const INSTRUCTIONS_MAX: usize = 4096;

@@ -11,7 +11,8 @@
 //!                       ▼                ▼
 //!                     guest            caller
 //! ```
-//! The way from the guest to the caller is short on purpose: each task that it leads through may be another thread's.
+//! The way from the guest to the caller is short on purpose: each task that it leads through may be another thread's. Only an end
+//! for which the caller has no room yet goes by the relay.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -186,7 +187,7 @@ impl Driver {
                 Act::Close { why, answer } => {
                     self.record.box_ended(why).await;
                     let _ = answer.send(());
-                    return;
+                    return tell_the_rest(inbox).await;
                 }
             }
         }
@@ -252,6 +253,16 @@ impl Driver {
             let asked = async { line.link().await?.call(&request).await };
             let _ = answer.send(asked.await);
         });
+    }
+}
+
+/// Ends that came too late for the record are told to their callers all the same.
+async fn tell_the_rest(mut inbox: mpsc::Receiver<Act>) {
+    inbox.close();
+    while let Some(act) = inbox.recv().await {
+        if let Act::Ended { told: Told::Caller(place), report, .. } = act {
+            drop(place.send(ExecEvent::Ended(report)));
+        }
     }
 }
 
@@ -485,5 +496,24 @@ impl Relay {
             }
         }
         let _ = events.send(ExecEvent::Ended(report)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_that_comes_when_the_box_is_closed_is_told_as_it_was() {
+        let (acts, inbox) = mpsc::channel(ACTS);
+        let (events, mut receiver) = mpsc::channel(EVENTS);
+        let report = ExitReport::never_ran(Exit::Code { code: 7 });
+        let told = Told::Caller(events.try_reserve_owned().expect("there is room"));
+        let (stdout, stderr, results) = (recorded(), recorded(), recorded());
+        let act = Act::Ended { exec: 1, report: report.clone(), stdout, stderr, results, step: false, told };
+        assert!(acts.send(act).await.is_ok());
+        tell_the_rest(inbox).await;
+        assert_eq!(receiver.recv().await, Some(ExecEvent::Ended(report)));
+        assert!(acts.is_closed(), "and nothing comes after it");
     }
 }

@@ -113,7 +113,7 @@ impl Sandbox {
 
     /// Whether it runs on: neither ended nor paused, nor started again since. Its record is not read. `None`: only that can tell.
     pub fn runs_on(&self) -> Result<Option<bool>> {
-        // Whose guest we still talk to has the same first process; nothing else need be asked of that.
+        // Whose guest we still talk to, as far as we have heard, has the same first process.
         let is_here = self.info.start_ticks != crate::runtime::ELSEWHERE;
         if is_here && self.driver.line.is_unbroken() {
             return self.house.home().is_running(self.id()).map(Some);

@@ -20,7 +20,7 @@ impl<F: Future<Output: Send> + Send + 'static> Future for GoingOn<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(work) = self.0.as_mut() else { return Poll::Pending };
+        let work = self.0.as_mut().expect("nobody waits for it again when it is done");
         let polled = work.as_mut().poll(context);
         if polled.is_ready() {
             self.0 = None;

@@ -1,7 +1,8 @@
 //! Instructions of classic BPF, and the few shapes our filters are put together from.
 //!
 //! Every piece of [`Code`] ends in a return on all its paths and jumps only inside itself. So pieces can be
-//! placed anywhere and joined without labels: a branch is one test, the piece for "no", the piece for "yes".
+//! placed anywhere and joined without labels: a branch is one test, the piece for "no", the piece for "yes". [`on_value`] alone goes
+//! on behind itself.
 
 use super::Insn;
 

@@ -46,6 +46,14 @@ pub(super) fn kept_by(filter: &Filter, word: &[u64; WORD_WORDS]) -> Filter {
     Filter { insns: [insns, filter.insns.clone()].concat() }
 }
 
+/// What [`kept_by`] keeps for one, taken away from all: for the commands of a guest that is older than the word, on top of its own.
+pub fn command() -> Filter {
+    let clone = on_argument(0, if_any_bit(CLONE_NEW, fail(libc::EPERM), allow()));
+    let other = if_one_of(&[number(libc::SYS_clone)], clone, allow());
+    let by_number = on_number(if_one_of(&[number(libc::SYS_clone3)], fail(libc::ENOSYS), other));
+    Filter { insns: on_arch(if_one_of(&[NATIVE_ARCH], by_number, kill())) }
+}
+
 /// The filter of each command whose random numbers are not to be random, on top of [`base`]: the kernel gives none, as before it
 /// could, and programs take those of the device.
 pub fn without_random() -> Filter {

@@ -54,7 +54,7 @@ pub(super) const ALLOWED: &[&[Call]] = &[
     // Where memory is placed. Allocators and databases ask, and complain loudly when refused.
     calls![SYS_get_mempolicy SYS_set_mempolicy SYS_mbind],
     // Make, run and await processes and threads. clone and clone3 are free here because the guest uses
-    // them with namespaces; the filter of the commands narrows them.
+    // clone3 with namespaces; the word narrows them.
     calls![
         SYS_clone SYS_clone3 SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid
         SYS_pidfd_open SYS_set_tid_address SYS_set_robust_list SYS_get_robust_list SYS_futex SYS_futex_waitv

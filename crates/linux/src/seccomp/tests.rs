@@ -8,7 +8,7 @@ use libc::*;
 
 use super::rules::kept_by;
 use super::table::{self, Call, calls};
-use super::{Filter, INSTRUCTIONS_MAX, Insn, Program, base, without_random};
+use super::{Filter, INSTRUCTIONS_MAX, Insn, Program, base, command, without_random};
 use crate::caps::{self, tests::in_child};
 
 const NATIVE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
@@ -309,14 +309,20 @@ fn priorities_are_ordinary() {
 
 #[test]
 fn commands_make_no_namespaces() {
-    let command = kept();
+    for command in [kept(), command()] {
+        check(&command, SYS_clone3, &[0, 88], errno(ENOSYS));
+        commands_clone_into_nothing_new(&command);
+    }
+}
+
+fn commands_clone_into_nothing_new(command: &Filter) {
     for flag in [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000_u64] {
-        check(&command, SYS_clone, &[flag], errno(EPERM));
-        check(&command, SYS_clone, &[HIGH | flag | SIGCHLD as u64], errno(EPERM));
+        check(command, SYS_clone, &[flag], errno(EPERM));
+        check(command, SYS_clone, &[HIGH | flag | SIGCHLD as u64], errno(EPERM));
     }
     // A thread, a vfork, a fork; and the exit signal's own bits, which are no flags.
     for flags in [0x3d_0f00, 0x4111, 0x11, 0xff, HIGH] {
-        check(&command, SYS_clone, &[flags], ALLOW);
+        check(command, SYS_clone, &[flags], ALLOW);
     }
 }
 
@@ -354,7 +360,7 @@ fn all_but_the_two_calls_are_judged_as_without_a_word() {
 }
 
 #[test]
-fn whoever_loads_a_filter_with_a_word_can_clone_and_what_he_starts_cannot() {
+fn whoever_loads_a_filter_with_a_word_can_clone() {
     let filter = base();
     let status = in_child(|| {
         if caps::no_new_privs().and_then(|()| filter.load_with_word()).is_err() {
@@ -376,6 +382,56 @@ fn whoever_loads_a_filter_with_a_word_can_clone_and_what_he_starts_cannot() {
         }
     });
     assert_eq!(status.code(), Some(0), "1: not loaded; 2: answered wrong");
+}
+
+/// A program that calls clone3 with what it finds in the registers of the word, and ends with the error.
+#[cfg(target_arch = "x86_64")]
+fn prober() -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    let code = [
+        &[0x48, 0x89, 0xe7][..],            // mov rdi, rsp
+        &[0xbe, 88, 0, 0, 0],               // mov esi, 88
+        &[0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05], // mov eax, 435; syscall
+        &[0xf7, 0xd8, 0x89, 0xc7],          // neg eax; mov edi, eax
+        &[0xb8, 231, 0, 0, 0, 0x0f, 0x05],  // mov eax, 231; syscall
+    ]
+    .concat();
+    let (start, size) = (64 + 56_u64, 64 + 56 + code.len() as u64);
+    let half = |n: u16| n.to_le_bytes().to_vec();
+    let word = |n: u32| n.to_le_bytes().to_vec();
+    let long = |n: u64| n.to_le_bytes().to_vec();
+    let header = [
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec(),
+        [half(2), half(62), word(1), long(BASE + start), long(64), long(0), word(0)].concat(),
+        [half(64), half(56), half(1), half(0), half(0), half(0)].concat(),
+    ];
+    let segment =
+        [word(1), word(5), long(0), long(BASE), long(BASE), long(size), long(size), long(0x1000)].concat();
+    [header.concat(), segment, code].concat()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_finds_no_word_in_its_registers() {
+    use std::os::fd::AsRawFd as _;
+    let filter = base();
+    let program = crate::descriptor::sealed_program("prober", &prober()).unwrap();
+    let status = in_child(|| {
+        if caps::no_new_privs().and_then(|()| filter.load_with_word()).is_err() {
+            return 1;
+        }
+        let [a, b, c, d] = super::word::ours();
+        // SAFETY: the first call fails for want of arguments, with the word in all the registers that it may be in; the
+        // second one has an open descriptor, and lists that are empty.
+        unsafe {
+            syscall(SYS_clone3, 0_usize, 0_usize, a, b, c, d);
+            let none = [std::ptr::null::<c_char>()];
+            let (path, none) = (c"".as_ptr(), none.as_ptr());
+            syscall(SYS_execveat, program.as_raw_fd(), path, none, none, AT_EMPTY_PATH);
+        }
+        2
+    });
+    assert_eq!(status.code(), Some(ENOSYS), "1: not loaded; 2: not executed");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::snapshot::records::{self, SnapshotInfo};
 use crate::snapshot::shelf::{Seen, Shelf};
 use crate::snapshot::{Tree, digest, layers};
 use crate::spec::RuntimeKind;
-use crate::threads::{blocking, blocking_and_after};
+use crate::threads::{self, blocking, blocking_and_after};
 
 /// What is looked at while a box waits: some milliseconds.
 const PATIENCE: Patience = Patience { bytes: LOOK_BYTES_MAX, entries: LOOK_ENTRIES_MAX };
@@ -68,6 +68,7 @@ impl Sandboxes {
     pub async fn digest(&self, name: &str) -> Result<DigestInfo> {
         let (house, name) = (self.clone(), name.to_owned());
         let (info, kept) = blocking_and_after(move || {
+            threads::answer_first();
             let home = house.home();
             let share = home.store_shared()?;
             let mut shelf = Shelf::new(home);

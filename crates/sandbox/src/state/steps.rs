@@ -52,7 +52,7 @@ use crate::snapshot::records::{self, Method};
 use crate::snapshot::shelf::{self, Shelf};
 use crate::snapshot::{Reach, compact_with};
 use crate::spec::{Recording, RuntimeKind, SandboxInfo};
-use crate::threads::blocking;
+use crate::threads::{self, blocking};
 
 /// A command of a caller's, or a call of a tool, that is done.
 #[derive(Debug, Default)]
@@ -100,7 +100,11 @@ impl Steps {
     pub(crate) async fn take(&self, done: Done, changes: oneshot::Sender<Changes>) -> Taken {
         let (house, id, recording, runtime) =
             (self.house.clone(), self.id.clone(), self.recording, self.runtime);
-        let looked = blocking(move || house.after_step(&id, recording, runtime, changes)).await;
+        let looked = blocking(move || {
+            threads::answer_first();
+            house.after_step(&id, recording, runtime, changes)
+        });
+        let looked = looked.await;
         let looked = looked.unwrap_or_else(|e| {
             let no_state = Some(e.to_string());
             Looked { number: 0, base: None, state: None, no_state, snapshot: None, grown: false }

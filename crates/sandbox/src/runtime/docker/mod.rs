@@ -53,7 +53,7 @@ use bollard::query_parameters::{
 use glasshouse_linux::cgroup::{self, Limits as CgroupLimits, Membership, Trees};
 use glasshouse_linux::rustix::fs::{CWD, Mode, OFlags, openat};
 use glasshouse_linux::rustix::process::{Resource, getrlimit};
-use glasshouse_linux::{landlock, mount, process, rustix};
+use glasshouse_linux::{landlock, mount, process, rustix, seccomp};
 use glasshouse_protocol::plan::{
     FdRole, GuestConfig, NOBODY_AT_THE_DOOR, Plan, PlannedStep, Side, Step, Tracking,
 };
@@ -116,6 +116,8 @@ impl Site<'_> {
             cwd: self.cwd(),
             user: self.user(),
             tracking,
+            // A container that was made before may hold an older guest, which makes up no word.
+            command_filter: self.before.map_or_else(Vec::new, |_| seccomp::command().to_words()),
             disk_reserve_bytes: self.limits.disk_bytes.is_none().then_some(DISK_RESERVE_BYTES),
             switch_users: true,
             contained: true,
