@@ -27,7 +27,7 @@ Usage: cargo run --release -p glasshouse-bench -- state [OPTIONS]
 
   --rounds N     turns of every contender [50]
   --quick        10 rounds
-  --million      a tree of 1 000 000 files, too
+  --million      a tree of 1 000 000 files, too; with 20 rounds, as the first five stand beside copies of the whole tree
   --home PATH    where the state directories are made, to choose the disk (repeatable) [/var/tmp and /dev/shm]
   --seed N       of the order of turns [1]
   --json PATH    write all figures and samples there, too
