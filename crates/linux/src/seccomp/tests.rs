@@ -421,14 +421,12 @@ fn a_program_finds_no_word_in_its_registers() {
             return 1;
         }
         let [a, b, c, d] = super::word::ours();
-        // SAFETY: the first call fails for want of arguments, with the word in all the registers that it may be in; the
-        // second one has an open descriptor, and lists that are empty.
-        unsafe {
-            syscall(SYS_clone3, 0_usize, 0_usize, a, b, c, d);
-            let none = [std::ptr::null::<c_char>()];
-            let (path, none) = (c"".as_ptr(), none.as_ptr());
-            syscall(SYS_execveat, program.as_raw_fd(), path, none, none, AT_EMPTY_PATH);
-        }
+        // SAFETY: it fails for want of arguments, with the word in all the registers that it may be in.
+        unsafe { syscall(SYS_clone3, 0_usize, 0_usize, a, b, c, d) };
+        let none = [std::ptr::null::<c_char>()];
+        let (path, none) = (c"".as_ptr(), none.as_ptr());
+        // SAFETY: the descriptor is open, the path is empty, and so are the lists, which live for the call.
+        unsafe { syscall(SYS_execveat, program.as_raw_fd(), path, none, none, AT_EMPTY_PATH) };
         2
     });
     assert_eq!(status.code(), Some(ENOSYS), "1: not loaded; 2: not executed");
