@@ -8,7 +8,7 @@
 //! has to come with, in the registers of the arguments that it does not have. Nothing in the box can learn it: the guest's memory
 //! and registers are closed to all others, because it is not dumpable before it loads the filter, a program begins with empty registers, and the kernel shows no filter to whoever is under one. A
 //! second filter for each command would do the same, and has been here: the kernel compiles it at every start and takes it
-//! apart at every end, which was a tenth of all that a short command costs.
+//! apart at every end, which was a twentieth of all that a short command costs.
 //!
 //! [`without_random`] is such a second filter, for the commands of deterministic boxes alone; [`command`] is the one of before, for
 //! guests that were put into a container by an older version.
